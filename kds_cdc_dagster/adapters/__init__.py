@@ -1,0 +1,1 @@
+"""One technology per file, named technology_port."""

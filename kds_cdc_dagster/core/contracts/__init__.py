@@ -1,0 +1,1 @@
+"""Envelope contracts: which body means what."""

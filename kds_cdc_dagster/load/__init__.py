@@ -1,0 +1,1 @@
+"""From a sealed batch to curated tables and exports."""

@@ -1,0 +1,202 @@
+"""All settings, read once from KDS_CDC_* environment variables.
+
+A wrong one fails at start, naming the variable and the rule. Profiles choose defaults; every part can
+be chosen alone. The README lists them; a test holds the README and this file together.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import Field, SecretStr, ValidationError, model_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from kds_cdc_dagster.errors import SettingsError
+
+PREFIX = "KDS_CDC_"
+
+_AWS: dict[str, Any] = {
+    "queue": "sqs",
+    "state": "redis",
+    "store": "s3",
+    "warehouse": "redshift",
+    "receivers": 8,
+    "wait_seconds": 20.0,
+    "linger_seconds": 0.25,
+    "segment_bytes_max": 4 << 20,
+    "batch_age_seconds": 60.0,
+    "batch_bytes_max": 256 << 20,
+    "tick_seconds": 20.0,
+    "export_every_seconds": 300.0,
+    "intake_sensors": 2,
+}
+"""What KDS_CDC_PROFILE=aws changes."""
+
+
+def default_home() -> Path:
+    """The per-user data folder of the embedded profile."""
+    base = os.environ.get("XDG_DATA_HOME")
+    return (Path(base) if base else Path.home() / ".local" / "share") / "kds_cdc_dagster"
+
+
+class Settings(BaseSettings):
+    """One flat tree: the field `batch_age_seconds` is the variable KDS_CDC_BATCH_AGE_SECONDS."""
+
+    model_config = SettingsConfigDict(env_prefix=PREFIX, extra="ignore", frozen=True, env_ignore_empty=True)
+
+    profile: Literal["embedded", "aws"] = "embedded"
+    home: Path = Field(default_factory=default_home)
+    """Where the embedded parts keep everything: queue, state, store, warehouse, Dagster's own files."""
+    pipeline: str = Field("kds", pattern=r"^[A-Za-z0-9_-]{1,40}$")
+    """Prefix of every object and every state key: two pipelines may share one store."""
+    catalogue: Path | None = None
+    contracts: tuple[str, ...] = ("debezium", "kds-cdc-mock/v1")
+    """Contracts that are allowed in."""
+    intake: Literal["on", "off"] = "off"
+    """Sensors drain the queue only where this is on."""
+    worker: str = Field("", pattern=r"^[A-Za-z0-9_-]{0,40}$")
+    """Name of this worker in claims and heartbeats; the host name if empty."""
+
+    queue: Literal["local", "sqs", "kinesis"] = "local"
+    state: Literal["embedded", "redis", "dynamodb"] = "embedded"
+    store: Literal["local", "s3"] = "local"
+    warehouse: Literal["duckdb", "redshift"] = "duckdb"
+
+    receivers: int = Field(2, ge=1, le=64)
+    wait_seconds: float = Field(1.0, ge=0, le=20)
+    visibility_seconds: float = Field(60.0, ge=1, le=43200)
+    safety_seconds: float = Field(15.0, ge=0)
+    """A round this near to the end of its visibility is extended or given up."""
+    receives_max: int = Field(5, ge=1, le=1000)
+    body_bytes_max: int = Field(1 << 20, ge=1024)
+
+    linger_seconds: float = Field(0.1, ge=0, le=5)
+    segment_bytes_max: int = Field(1 << 20, ge=1024)
+    segment_records_max: int = Field(10_000, ge=1)
+
+    batch_records_max: int = Field(10_000, ge=1, le=1_000_000)
+    batch_records_backlog_max: int = Field(100_000, ge=1, le=1_000_000)
+    """The record limit grows up to this under backlog, so that fewer, bigger runs drain it."""
+    batch_age_seconds: float = Field(10.0, gt=0, le=900)
+    batch_bytes_max: int = Field(64 << 20, ge=1024)
+
+    duplicate_window_seconds: float = Field(3600.0, ge=60)
+    duplicate_bucket_seconds: float = Field(300.0, ge=10)
+    heartbeat_seconds: float = Field(5.0, gt=0)
+    dead_after_seconds: float = Field(60.0, gt=0)
+    """A claim whose heartbeat is older than this is adopted."""
+
+    tick_seconds: float = Field(10.0, gt=0, le=45)
+    intake_sensors: int = Field(1, ge=1, le=32)
+    run_requests_max: int = Field(10, ge=1, le=100)
+    run_attempts_max: int = Field(3, ge=1, le=20)
+    export_every_seconds: float = Field(0.0, ge=0)
+    slice_threads: int = Field(4, ge=1, le=64)
+    """Slices written at once inside one raw or export step."""
+
+    journal_days: float = Field(21.0, gt=0)
+    """Journal, END objects and index: must outlive the queue's retention plus any redrive."""
+    raw_days: float = Field(90.0, gt=0)
+    partition_keys_max: int = Field(10_000, ge=100)
+    queue_retention_days: float = Field(14.0, gt=0)
+
+    local_visibility_seconds: float | None = None
+    local_dead_letter_after: int = Field(10, ge=2)
+
+    sqs_queue_url: str = ""
+    sqs_dead_letter_url: str = ""
+    sqs_role_arn: str = ""
+    sqs_large_bodies: Literal["off", "s3"] = "off"
+    aws_region: str = ""
+    aws_endpoint_url: str = ""
+    """Overrides every AWS endpoint: emulators in tests."""
+    s3_bucket: str = ""
+    redis_url: SecretStr = SecretStr("")
+    redis_timeout_seconds: float = Field(2.0, gt=0)
+    redshift_host: str = ""
+    redshift_port: int = 5439
+    redshift_database: str = "dev"
+    redshift_user: str = ""
+    redshift_password: SecretStr = SecretStr("")
+    redshift_ssl: bool = True
+    redshift_iam: Literal["off", "provisioned", "serverless"] = "off"
+    redshift_cluster: str = ""
+    redshift_workgroup: str = ""
+    redshift_copy_role: str = ""
+    redshift_statement_timeout_seconds: float = Field(600.0, gt=0)
+    schema_staging: str = "staging"
+    schema_curated: str = "curated"
+    schema_ops: str = "ops"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _profile_defaults(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """Settings given win over the profile's, which win over the fields' defaults."""
+        if values.get("profile") == "aws":
+            return {**_AWS, **values}
+        return values
+
+    @model_validator(mode="after")
+    def _together(self) -> Self:
+        _require(self.safety_seconds < self.visibility_seconds, "safety_seconds", "must be below visibility_seconds")
+        _require(self.tick_seconds < self.visibility_seconds, "tick_seconds", "must be below visibility_seconds")
+        _require(
+            self.journal_days > self.queue_retention_days,
+            "journal_days",
+            "must exceed queue_retention_days: older segments answer late redeliveries",
+        )
+        _require(
+            self.queue != "local" or self.local_dead_letter_after > self.receives_max,
+            "local_dead_letter_after",
+            "must exceed receives_max, or poison is moved away before it is quarantined",
+        )
+        needed = {
+            "sqs_queue_url": self.queue == "sqs",
+            "s3_bucket": self.store == "s3",
+            "redshift_host": self.warehouse == "redshift" and self.redshift_iam == "off",
+            "redshift_workgroup": self.redshift_iam == "serverless",
+            "redshift_cluster": self.redshift_iam == "provisioned",
+        }
+        for name, is_needed in needed.items():
+            _require(not is_needed or bool(getattr(self, name)), name, "is needed by the chosen parts")
+        _require(
+            self.state != "redis" or bool(self.redis_url.get_secret_value()), "redis_url", "is needed by state=redis"
+        )
+        return self
+
+    @property
+    def dagster_home(self) -> Path:
+        """Where the embedded profile keeps Dagster's own files."""
+        return self.home / "dagster"
+
+
+def _require(is_true: object, name: str, rule: str) -> None:
+    if not is_true:
+        raise ValueError(f"{PREFIX}{name.upper()} {rule}")
+
+
+def read_settings(**overrides: Any) -> Settings:
+    """Settings from the environment. Raises SettingsError naming each wrong variable."""
+    _refuse_unknown()
+    try:
+        return Settings(**overrides)
+    except ValidationError as error:
+        raise SettingsError(
+            "; ".join(_explained(item) for item in error.errors()), hint="README, Configuration"
+        ) from error
+
+
+def _explained(item: Any) -> str:
+    where = ".".join(str(part) for part in item["loc"])
+    message = str(item["msg"]).removeprefix("Value error, ")
+    return f"{PREFIX}{where.upper()}: {message}" if where else message
+
+
+def _refuse_unknown() -> None:
+    """A misspelt variable would otherwise be ignored in silence."""
+    known = {PREFIX + name.upper() for name in Settings.model_fields}
+    for name in os.environ:
+        if name.startswith(PREFIX) and name not in known and not name.startswith(PREFIX + "TEST_"):
+            raise SettingsError("unknown setting", variable=name, hint="README, Configuration, lists all of them")
