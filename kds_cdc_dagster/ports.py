@@ -6,12 +6,15 @@ All cleverness sits above them and is written once. One contract suite per port
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from kds_cdc_dagster.core.change import Delivery
 from kds_cdc_dagster.core.decide import DecideCall, DecideReply, SettleCall
+
+T = TypeVar("T")
 
 
 class Clock(Protocol):
@@ -83,6 +86,10 @@ class Inbox(Protocol):
     def close(self) -> None:
         """Let pending receives end; strand nothing."""
         ...
+
+
+FIFO_ID = re.compile(r"[!-~]{1,128}")
+"""What a FIFO queue takes as a group id or a deduplication id: 1 to 128 printable ASCII characters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,4 +255,109 @@ class ObjectStore(Protocol):
 
     def uri(self, key: str) -> str:
         """Address of the object as people and warehouses name it (s3://…, file path)."""
+        ...
+
+
+# --- warehouse ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class LoadArtifact:
+    """A typed Parquet object of a batch, and the COPY manifest that names it with its length."""
+
+    key: str
+    manifest_key: str
+    sha256: str
+    rows: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ExportFile:
+    """One exported Parquet object of one partition value."""
+
+    partition: str
+    key: str
+    rows: int
+    size_bytes: int
+
+
+@runtime_checkable
+class Dialect(Protocol):
+    """Where the warehouses' SQL differs. Types are the catalogue's words (`core.catalogue.Column.type`).
+
+    Everything else is written once, in statements that Redshift, PostgreSQL and DuckDB all take.
+    """
+
+    def column_type(self, declared: str) -> str:
+        """Type of a permanent column."""
+        ...
+
+    def landing_type(self, declared: str) -> str:
+        """Type of the temp column that COPY fills: what the load artifact physically holds.
+
+        Time and json as text, binary as hex text, timestamptz as UTC timestamp.
+        """
+        ...
+
+    def landed(self, column: str, declared: str) -> str:
+        """Expression that turns a landing column into its permanent type."""
+        ...
+
+    def create_table(self, table: str, columns: Sequence[tuple[str, str]], *, spread_by: str = "") -> str:
+        """CREATE TABLE IF NOT EXISTS; columns are (name, declared type), all nullable, no constraints."""
+        ...
+
+    def create_view(self, view: str, select: str) -> str:
+        """Create the view or replace it by one that has the same or more columns."""
+        ...
+
+
+class Transaction(Protocol):
+    """An open transaction. Placeholders are `?`; SQL text holds validated names and no row values."""
+
+    @property
+    def dialect(self) -> Dialect:
+        """The warehouse's dialect."""
+        ...
+
+    def execute(self, sql: str, parameters: Sequence[object] = ()) -> None:
+        """Run one statement. Raises LoadRefused if the warehouse refuses the rows."""
+        ...
+
+    def rows(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        """Run one query and fetch all of its (few) rows."""
+        ...
+
+    def copy(self, table: str, artifact: LoadArtifact) -> None:
+        """Append the artifact's rows to a temp table whose columns are the file's, in its order."""
+        ...
+
+    def unload(self, select: str, prefix: str, *, partition: str) -> list[ExportFile]:
+        """Write the query's rows to Parquet objects `<prefix><partition>=<value>/…`, without that column.
+
+        `prefix` was never used before. A value without rows has no file.
+        """
+        ...
+
+
+@runtime_checkable
+class Warehouse(Protocol):
+    """Runs whole transactions. Raises WarehouseBusy (retry later), LoadRefused (no retry helps)."""
+
+    @property
+    def dialect(self) -> Dialect:
+        """Where this warehouse's SQL differs."""
+        ...
+
+    def run(self, body: Callable[[Transaction], T], *, lock: str = "") -> T:
+        """Run `body` in one transaction: commit at its end, roll back on an exception.
+
+        Bodies of one `lock` name exclude each other, from their first statement on. A lost
+        serialisation cycle repeats the whole body, a bounded number of times: it must be repeatable.
+        """
+        ...
+
+    def close(self) -> None:
+        """Give connections back."""
         ...

@@ -102,7 +102,6 @@ class Settings(BaseSettings):
     partition_keys_max: int = Field(10_000, ge=100)
     queue_retention_days: float = Field(14.0, gt=0)
 
-    local_visibility_seconds: float | None = None
     local_dead_letter_after: int = Field(10, ge=2)
 
     sqs_queue_url: str = ""

@@ -216,7 +216,8 @@ class _Round:
         order = candidate.order
         if order is None or candidate.declared_new:
             return self._accept(candidate, Verdict.ACCEPTED)
-        if order <= self._base and order not in self._orders:
+        is_sibling = order in self._orders and not self._call.is_dense
+        if order <= self._base and not is_sibling:
             return Result(Verdict.STALE)
         if not self._is_gap(order):
             return self._accept(candidate, Verdict.ACCEPTED)
@@ -228,9 +229,9 @@ class _Round:
         return self._park()
 
     def _is_gap(self, order: str) -> bool:
-        if not self._call.is_dense or self._base == NO_POSITION or order in self._orders:
+        if not self._call.is_dense or self._base == NO_POSITION:
             return False
-        return order != successor(self._base)
+        return order > self._base and order != successor(self._base)
 
     def _accept(self, candidate: Candidate, verdict: Verdict) -> Result:
         self._accepted[candidate.identity] = Pending(candidate.content_hash, self._call.segment)

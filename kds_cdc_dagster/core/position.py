@@ -12,9 +12,12 @@ Source of the per-connector rules: Debezium's own comparators, and `semantics` i
 from __future__ import annotations
 
 EPOCH_DIGITS = 8
-SEQUENCE_DIGITS = 32
+SEQUENCE_DIGITS = 48
+"""Wide enough for SQS (20 decimal digits) and Kinesis (56)."""
 POSITION_DIGITS = 48
-"""Wide enough for every connector (SQL Server needs 20, Oracle 40, binlog 40, PostgreSQL 32)."""
+"""Wide enough for every connector (PostgreSQL needs 33, binlog and Oracle 40, SQL Server 20, Db2 32)."""
+LCR_DIGITS = 72
+"""Oracle XStream alone needs more: an LCR position has up to 33 bytes. Positions of one source have one width."""
 
 NO_POSITION = ""
 """Below every position: a stream that has not accepted anything yet."""
@@ -50,8 +53,13 @@ def binlog(file: str, pos: int, row: int) -> str:
 
 
 def lsn_text(commit_lsn: str) -> str:
-    """SQL Server and Db2: the commit LSN's bytes; inside one commit arrival decides."""
-    return bytes.fromhex(commit_lsn.replace(":", "")).hex().ljust(POSITION_DIGITS, "0")
+    """SQL Server and Db2: the commit LSN's bytes; inside one commit arrival decides.
+
+    Raises ValueError when it is not three hex numbers.
+    """
+    high, middle, low = commit_lsn.split(":")
+    digits = high.zfill(8) + middle.zfill(8) + low.zfill(4)
+    return bytes.fromhex(digits).hex().ljust(POSITION_DIGITS, "0")
 
 
 def oracle(commit_scn: int, transaction_sequence: int) -> str:
@@ -60,8 +68,11 @@ def oracle(commit_scn: int, transaction_sequence: int) -> str:
 
 
 def lcr(position: str) -> str:
-    """Oracle XStream: the LCR position's bytes."""
-    return bytes.fromhex(position).hex().ljust(POSITION_DIGITS, "0")
+    """Oracle XStream: the LCR position's bytes. Raises ValueError if it is no hex text or too long."""
+    digits = bytes.fromhex(position).hex()
+    if not 0 < len(digits) <= LCR_DIGITS:
+        raise ValueError("not an LCR position")
+    return digits.ljust(LCR_DIGITS, "0")
 
 
 def arrival(sequence_number: str) -> str:
@@ -86,5 +97,6 @@ def stream_order(epoch: int, stream_position: str) -> str:
 
 
 def row_order(epoch: int, phase: int, row_position: str, rank: int, sequence_number: str) -> str:
-    """What a curated row keeps: the greater one wins."""
-    return f"{epoch:08x}{phase:x}{row_position}{rank:x}{int(sequence_number):032x}"
+    """What a curated row keeps: the greater one wins. Raises ValueError on a number that is too wide."""
+    head = f"{hex_number(epoch, EPOCH_DIGITS)}{phase:x}{row_position}{rank:x}"
+    return head + hex_number(int(sequence_number), SEQUENCE_DIGITS)

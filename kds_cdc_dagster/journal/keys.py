@@ -13,7 +13,7 @@ parked/<source>/<stream>/<claim>/<slot>        a segment holds parked deliveries
 released/<source>/<stream>/<claim>/<slot>      ... and they were released
 epochs/<source>/<8-digit n>.json               an opened epoch
 lineage-holds/<source>/<8-digit n>.json        the source is held: epoch n must end
-counts/<day>/<claim>/<n>.json                  counts of rounds that wrote no segment
+counts/<day>/<time>-<worker>-<random>.json     counts of rounds that wrote no segment
 raw/<entity>/<batch>.parquet, .json            raw artifact and its slices
 load/<entity>/<batch>/...                      typed load artifact and COPY manifest
 exports/<target>/<version>/tenant=<t>/...      export files; exports/<target>/current.json names them

@@ -78,7 +78,7 @@ def encode(columns: Mapping[str, Sequence[object]], counts: Mapping[str, int]) -
     pq.write_table(
         table, sink, compression="zstd", compression_level=1, use_dictionary=_DICTIONARY, write_statistics=False
     )
-    return sink.getvalue().to_pybytes()
+    return bytes(sink.getvalue())
 
 
 _DICTIONARY = [

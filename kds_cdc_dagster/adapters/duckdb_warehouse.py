@@ -1,0 +1,197 @@
+"""DuckDB as the warehouse: a file that one process at a time opens, for one transaction each.
+
+Callers wait for each other at a lock file, so that status, sensors and runs work side by side;
+nobody keeps the database open between transactions.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from threading import BoundedSemaphore
+from typing import Any, TypeVar
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from kds_cdc_dagster.errors import LoadRefused, WarehouseBusy
+from kds_cdc_dagster.journal.keys import part
+from kds_cdc_dagster.ports import ExportFile, LoadArtifact, ObjectStore, Transaction, Warehouse
+
+T = TypeVar("T")
+
+_POLL_SECONDS = 0.01
+_TYPES = {"uuid": "VARCHAR", "text": "VARCHAR", "binary": "BLOB"}
+_LANDING = {"time": "VARCHAR", "binary": "VARCHAR", "json": "VARCHAR", "timestamptz": "TIMESTAMP"}
+
+
+class DuckdbDialect:
+    """DuckDB's words."""
+
+    def column_type(self, declared: str) -> str:
+        """VARCHAR counts nothing here: widths are checked when changes are typed."""
+        return "VARCHAR" if declared.startswith("varchar") else _TYPES.get(declared, declared.upper())
+
+    def landing_type(self, declared: str) -> str:
+        """See the port."""
+        return _LANDING.get(declared) or self.column_type(declared)
+
+    def landed(self, column: str, declared: str) -> str:
+        """See the port. The session's time zone is UTC, so a cast makes an instant of a UTC timestamp."""
+        if declared == "binary":
+            return f"unhex({column})"
+        return f"CAST({column} AS {self.column_type(declared)})" if declared in _LANDING else column
+
+    def create_table(self, table: str, columns: Sequence[tuple[str, str]], *, spread_by: str = "") -> str:
+        """No keys: duplicates must be impossible by construction, as on Redshift."""
+        del spread_by
+        listed = ", ".join(f"{name} {self.column_type(declared)}" for name, declared in columns)
+        return f"CREATE TABLE IF NOT EXISTS {table} ({listed})"
+
+    def create_view(self, view: str, select: str) -> str:
+        """See the port."""
+        return f"CREATE OR REPLACE VIEW {view} AS {select}"
+
+
+class _Transaction:
+    def __init__(self, connection: duckdb.DuckDBPyConnection, store: ObjectStore, threads: int) -> None:
+        self.dialect = DuckdbDialect()
+        self._connection = connection
+        self._store = store
+        self._threads = threads
+
+    def execute(self, sql: str, parameters: Sequence[object] = ()) -> None:
+        self._connection.execute(sql, list(parameters))
+
+    def rows(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        return list(self._connection.execute(sql, list(parameters)).fetchall())
+
+    def copy(self, table: str, artifact: LoadArtifact) -> None:
+        rows = pq.read_table(pa.BufferReader(self._store.get(artifact.key)))
+        self._connection.register("kds_artifact", rows)
+        try:
+            self._connection.execute(f"INSERT INTO {table} SELECT * FROM kds_artifact")
+        finally:
+            self._connection.unregister("kds_artifact")
+
+    def unload(self, select: str, prefix: str, *, partition: str) -> list[ExportFile]:
+        values = self.rows(f"SELECT DISTINCT coalesce({partition}, '') FROM ({select}) ORDER BY 1")
+        room = BoundedSemaphore(self._threads)
+        files: list[Future[ExportFile]] = []
+        with ThreadPoolExecutor(self._threads) as pool:
+            for (value,) in values:
+                # Taken before the query: at most `threads` partitions are in memory at once.
+                room.acquire()
+                rows = self._partition(select, partition, value)
+                future = pool.submit(self._put, rows, f"{prefix}{partition}={part(value)}/part-0.parquet", value)
+                future.add_done_callback(lambda _: room.release())
+                files.append(future)
+        return [future.result() for future in files]
+
+    def _partition(self, select: str, column: str, value: str) -> pa.Table:
+        query = f"SELECT * EXCLUDE ({column}) FROM ({select}) WHERE coalesce({column}, '') = ?"
+        return self._connection.execute(query, [value]).to_arrow_table()
+
+    def _put(self, rows: pa.Table, key: str, value: str) -> ExportFile:
+        sink = pa.BufferOutputStream()
+        pq.write_table(rows, sink, compression="zstd")
+        body = sink.getvalue().to_pybytes()
+        self._store.create(key, body)
+        return ExportFile(value, key, rows.num_rows, len(body))
+
+
+class DuckdbWarehouse:
+    """A DuckDB file, or another one for isolated tests. Artifacts come from `store`."""
+
+    def __init__(
+        self,
+        path: Path,
+        store: ObjectStore,
+        *,
+        threads: int = 2,
+        memory_limit: str = "1GB",
+        wait_seconds: float = 120.0,
+    ) -> None:
+        self.dialect = DuckdbDialect()
+        self._path = path
+        self._store = store
+        self._wait_seconds = wait_seconds
+        self._threads = threads
+        self._config: dict[str, Any] = {
+            "threads": threads,
+            "memory_limit": memory_limit,
+            "TimeZone": "UTC",
+            "preserve_insertion_order": False,
+            # No network: everything this package needs is built in.
+            "autoinstall_known_extensions": False,
+        }
+        path.parent.mkdir(parents=True, exist_ok=True)
+
+    def run(self, body: Callable[[Transaction], T], *, lock: str = "") -> T:
+        """See the port. The file is the lock: all transactions exclude each other."""
+        with self._opened(lock) as connection:
+            connection.execute("BEGIN")
+            try:
+                answer = body(_Transaction(connection, self._store, self._threads))
+                connection.execute("COMMIT")
+            except (
+                duckdb.DataError,
+                duckdb.IntegrityError,
+                duckdb.ProgrammingError,
+                duckdb.NotSupportedError,
+            ) as error:
+                raise LoadRefused("DuckDB refused a statement", lock=lock, cause=_first_line(error)) from error
+            return answer
+
+    def close(self) -> None:
+        """Nothing stays open between transactions."""
+
+    @contextmanager
+    def _opened(self, lock: str) -> Iterator[duckdb.DuckDBPyConnection]:
+        """Closing without COMMIT rolls back."""
+        until = time.monotonic() + self._wait_seconds
+        with self._path.with_name(self._path.name + ".lock").open("w") as gate:
+            _acquire(gate.fileno(), until, lock)
+            connection = self._connect(until, lock)
+            try:
+                yield connection
+            finally:
+                connection.close()
+
+    def _connect(self, until: float, lock: str) -> duckdb.DuckDBPyConnection:
+        """A reader outside this package (the DuckDB shell, a notebook) may have the file open."""
+        while True:
+            try:
+                return duckdb.connect(str(self._path), config=self._config)
+            except duckdb.IOException as error:
+                if "lock" not in str(error) or time.monotonic() >= until:
+                    raise WarehouseBusy(
+                        "the DuckDB file cannot be opened", lock=lock, cause=_first_line(error)
+                    ) from error
+            time.sleep(_POLL_SECONDS)
+
+
+def _acquire(descriptor: int, until: float, lock: str) -> None:
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= until:
+                raise WarehouseBusy("the DuckDB file stays locked", lock=lock) from None
+            time.sleep(_POLL_SECONDS)
+        else:
+            return
+
+
+def _first_line(error: Exception) -> str:
+    """The message's kind and first line; quoted values, which may be row data, are cut out."""
+    return re.sub(r"""(['"]).*?\1""", "…", str(error).partition("\n")[0])
+
+
+_: type[Warehouse] = DuckdbWarehouse

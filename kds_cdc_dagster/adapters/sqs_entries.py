@@ -1,0 +1,95 @@
+"""Batch calls of ten, where every entry has its own fate (SQS-03): only ids the service confirms are done."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import msgspec
+
+from kds_cdc_dagster.adapters.sqs_wire import SqsWire
+from kds_cdc_dagster.errors import KdsCdcError
+
+ENTRIES_MAX = 10
+UNKNOWN = "no answer for it"
+
+
+class _Done(msgspec.Struct):
+    id: str = msgspec.field(name="Id")
+
+
+class _Failed(msgspec.Struct, rename="pascal"):
+    id: str
+    code: str = "unknown"
+    sender_fault: bool = False
+
+
+class _Reply(msgspec.Struct, rename="pascal"):
+    successful: list[_Done] | None = None
+    failed: list[_Failed] | None = None
+
+
+_decode = msgspec.json.Decoder(_Reply).decode
+
+
+class EntryCalls:
+    """Sends entries in calls of ten, up to `parallel` calls at once. After `close` one by one."""
+
+    def __init__(self, wire: SqsWire, *, parallel: int) -> None:
+        self._wire = wire
+        self._lock = threading.Lock()
+        self._pool: ThreadPoolExecutor | None = None
+        self._parallel = parallel
+
+    def refused(self, action: str, entries: Sequence[Mapping[str, Any]]) -> dict[int, str]:
+        """Index of each entry that is not confirmed -> reason. Never raises for what the service answers."""
+        starts = range(0, len(entries), ENTRIES_MAX)
+        calls = [
+            {str(start + n): entry for n, entry in enumerate(entries[start : start + ENTRIES_MAX])} for start in starts
+        ]
+        return {int(name): reason for one in self._each(action, calls) for name, reason in one.items()}
+
+    def close(self) -> None:
+        """Wait for calls under way and end the threads."""
+        with self._lock:
+            pool, self._pool, self._parallel = self._pool, None, 1
+        if pool is not None:
+            pool.shutdown()
+
+    def _each(self, action: str, calls: list[dict[str, Mapping[str, Any]]]) -> list[dict[str, str]]:
+        with self._lock:
+            if len(calls) > 1 and self._parallel > 1:
+                self._pool = self._pool or ThreadPoolExecutor(self._parallel, "sqs-entries")
+                futures = [self._pool.submit(self._refused_of, action, call) for call in calls]
+            else:
+                futures = []
+        return [future.result() for future in futures] or [self._refused_of(action, call) for call in calls]
+
+    def _refused_of(self, action: str, waiting: dict[str, Mapping[str, Any]]) -> dict[str, str]:
+        """One call's entries, those that failed by the service's own fault tried again after a pause."""
+        refused: dict[str, str] = {}
+        tries_max = self._wire.backoff.tries_max
+        for failures in range(1, tries_max + 1):
+            try:
+                reply = self._asked(action, waiting)
+            except KdsCdcError as error:
+                return refused | dict.fromkeys(waiting, error.what)
+            failed = {one.id: one for one in reply.failed or () if one.id in waiting}
+            done = {one.id for one in reply.successful or ()} - failed.keys()
+            refused |= {name: one.code for name, one in failed.items() if one.sender_fault}
+            refused |= dict.fromkeys(waiting.keys() - done - failed.keys(), UNKNOWN)
+            waiting = {name: entry for name, entry in waiting.items() if name in failed and name not in refused}
+            if not waiting:
+                return refused
+            if failures < tries_max:
+                self._wire.pause(failures)
+        return refused | {name: failed[name].code for name in waiting}
+
+    def _asked(self, action: str, waiting: Mapping[str, Mapping[str, Any]]) -> _Reply:
+        body = {"Entries": [{"Id": name, **entry} for name, entry in waiting.items()]}
+        try:
+            return _decode(self._wire.ask(action, body))
+        except msgspec.DecodeError:
+            return _Reply()  # an answer that says nothing confirms nothing

@@ -1,0 +1,101 @@
+"""`kds-cdc streams`, `park`, `release`, `open-epoch`: holds and what ends them."""
+
+from __future__ import annotations
+
+import getpass
+
+import click
+
+from kds_cdc_dagster.core.position import EPOCH_DIGITS
+from kds_cdc_dagster.errors import SettingsError
+from kds_cdc_dagster.intake import release as releases
+from kds_cdc_dagster.intake.engine import Intake
+from kds_cdc_dagster.journal import parked
+from kds_cdc_dagster.ports import StreamRecord
+from kds_cdc_dagster.wiring import Pipeline, pipeline
+
+_SOURCE = click.option("--source", default=None, help="Source id, where several sources have a stream of this name.")
+
+
+@click.command()
+@click.option("--held", is_flag=True, help="Only streams that are held.")
+def streams(held: bool) -> None:
+    """List streams: epoch, last position, hold."""
+    parts = pipeline()
+    for record in sorted(parts.state.streams(held_only=held), key=lambda r: (r.source, r.stream)):
+        click.echo(_line(parts, record))
+    parts.close()
+
+
+def _line(parts: Pipeline, record: StreamRecord) -> str:
+    epoch = int(record.committed[:EPOCH_DIGITS] or "0", 16)
+    position = record.committed[EPOCH_DIGITS:].rstrip("0") or "-"
+    line = f"{record.source}  {record.stream}  epoch {epoch}  position {position}"
+    if record.hold:
+        waiting = len(parked.outstanding(parts.store, record.source, record.stream))
+        line += f"  HELD: {record.hold} ({waiting} segments with parked deliveries)"
+    return line
+
+
+@click.command()
+@click.argument("stream")
+@_SOURCE
+@click.option("--reason", default="by hand", show_default=True)
+def park(stream: str, source: str | None, reason: str) -> None:
+    """Hold STREAM: its new changes are parked, durably and in order, until it is released."""
+    parts = pipeline()
+    intake = parts.intake("operator")
+    releases.park_stream(intake, _source_of(parts, stream, source), stream, f"{reason} ({getpass.getuser()})")
+    _finish(parts, intake)
+    click.echo(f"{stream} is held; release it with: kds-cdc release {stream}")
+
+
+@click.command()
+@click.argument("stream")
+@_SOURCE
+def release(stream: str, source: str | None) -> None:
+    """Take STREAM's parked deliveries in, in order, and let it flow again."""
+    parts = pipeline()
+    intake = parts.intake("operator")
+    counts = releases.release_stream(intake, _source_of(parts, stream, source), stream)
+    _finish(parts, intake)
+    click.echo(f"{stream} flows again: {_counts(counts)}")
+
+
+@click.command("open-epoch")
+@click.argument("source")
+@click.option("--reason", default="opened by hand", show_default=True)
+def open_epoch(source: str, reason: str) -> None:
+    """Open the next epoch of SOURCE and release its held streams.
+
+    Use it when the source's positions began anew (failover, restore, new replication slot). Positions of the
+    new epoch rank above all of the old one.
+    """
+    parts = pipeline()
+    if source not in parts.catalogue.source_by_id:
+        raise SettingsError("no such source in the catalogue", source=source, hint="see `sources` in the catalogue")
+    intake = parts.intake("operator")
+    counts = releases.open_epoch(intake, source, reason, getpass.getuser())
+    _finish(parts, intake)
+    click.echo(f"{source} is in epoch {intake.epochs[source].number}: {_counts(counts)}")
+
+
+def _finish(parts: Pipeline, intake: Intake) -> None:
+    intake.close()
+    parts.close()
+
+
+def _counts(counts: dict[str, int]) -> str:
+    return ", ".join(f"{name} {number}" for name, number in sorted(counts.items())) or "nothing was parked"
+
+
+def _source_of(parts: Pipeline, stream: str, source: str | None) -> str:
+    if source is not None:
+        return source
+    known = {record.source for record in parts.state.streams() if record.stream == stream}
+    if not known and len(parts.catalogue.sources) == 1:
+        return parts.catalogue.sources[0].id
+    if len(known) != 1:
+        names = ", ".join(sorted(known) or sorted(parts.catalogue.source_by_id))
+        raise click.UsageError(f"name the stream's source with --source, one of: {names}")
+    return known.pop()

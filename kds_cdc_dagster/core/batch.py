@@ -1,0 +1,89 @@
+"""Micro-batches: when one closes, and the proof that each of its lanes is in order.
+
+A frozen policy and a small state that is told the time and answers.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+
+class CloseReason(StrEnum):
+    """Why a batch was closed; the first that applies wins."""
+
+    COUNT = "count"
+    BYTES = "bytes"
+    AGE = "age"
+    DRAIN = "drain"
+    ADOPTED = "adopted"
+
+
+class BatchPolicy(msgspec.Struct, frozen=True):
+    """Limits of a batch. Under backlog the record limit grows and age no longer closes."""
+
+    records_max: int
+    age_seconds: float
+    bytes_max: int
+    records_backlog_max: int
+
+    def due(self, *, records: int, size_bytes: int, age_seconds: float, is_backlogged: bool) -> CloseReason | None:
+        """The reason to close a batch of this size and age now, or None."""
+        limit = max(self.records_backlog_max, self.records_max) if is_backlogged else self.records_max
+        if records >= limit:
+            return CloseReason.COUNT
+        if size_bytes >= self.bytes_max * (limit // self.records_max):
+            return CloseReason.BYTES
+        if age_seconds >= self.age_seconds and not is_backlogged:
+            return CloseReason.AGE
+        return None
+
+
+class LaneEvidence:
+    """One stream's part of a batch while it is open: contiguous, ordered, with first and last.
+
+    Snapshot reads (`order` empty) and changes that a policy let in (`flag`) take no part in the proof;
+    equal orders are siblings of one commit.
+    """
+
+    __slots__ = (
+        "changes",
+        "disorder",
+        "first_order",
+        "first_sequence",
+        "flagged",
+        "last_order",
+        "last_sequence",
+        "lineage",
+        "row_position",
+    )
+
+    def __init__(self) -> None:
+        self.changes = 0
+        self.flagged = 0
+        self.first_order = self.last_order = ""
+        self.first_sequence = self.last_sequence = ""
+        self.row_position = ""
+        self.lineage = ""
+        self.disorder = ""
+
+    def add(self, *, order: str, sequence: str, flag: str, row_position: str, lineage: str) -> None:
+        """Take in the next change of the lane, in log order."""
+        self.changes += 1
+        self.first_sequence = self.first_sequence or sequence
+        self.last_sequence = sequence
+        if flag:
+            self.flagged += 1
+        if not order:
+            return
+        self.row_position = max(self.row_position, row_position)
+        self.lineage = lineage or self.lineage
+        if not flag:
+            self._prove(order, sequence)
+        self.first_order = min(self.first_order or order, order)
+        self.last_order = max(self.last_order, order)
+
+    def _prove(self, order: str, sequence: str) -> None:
+        if order < self.last_order and not self.disorder:
+            self.disorder = f"order {order} after {self.last_order} at queue sequence {sequence}"

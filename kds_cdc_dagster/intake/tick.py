@@ -1,0 +1,124 @@
+"""A tick: one bounded turn of a sensor or worker, many rounds long.
+
+Ticks of one worker never overlap: one that finds the last still running says so and returns.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+
+from kds_cdc_dagster.core.batch import CloseReason
+from kds_cdc_dagster.errors import StateNotReady, TransientError
+from kds_cdc_dagster.intake import counts as names
+from kds_cdc_dagster.intake.collect import Collector
+from kds_cdc_dagster.intake.engine import GivenUp, Intake
+from kds_cdc_dagster.journal import outbox
+from kds_cdc_dagster.journal.manifest import Manifest
+
+BACKLOG_BATCHES = 2
+"""This many sealed batches waiting for a run mean backlog: the open one may grow."""
+GIVEN_UP_MAX = 5
+"""Rounds given up in a row that end a tick: something is wrong, and waiting is cheaper."""
+
+
+@dataclass(slots=True)
+class TickReport:
+    """What a tick did; its canonical log line."""
+
+    counts: dict[str, int] = field(default_factory=dict)
+    rounds: int = 0
+    sealed: list[Manifest] = field(default_factory=list)
+    given_up: int = 0
+    failure: str = ""
+    """Why the tick accepted nothing (state down, rebuild elsewhere); empty if it worked."""
+    is_overlap: bool = False
+    is_drained: bool = False
+    """The last receive was empty."""
+    seconds: float = 0.0
+
+    def line(self) -> str:
+        """One line for the log: facts only, never row data."""
+        counts = " ".join(f"{name}={number}" for name, number in sorted(self.counts.items()))
+        sealed = ",".join(f"{m.batch}({m.close_reason}:{m.accepted})" for m in self.sealed)
+        tail = f" failure={self.failure!r}" if self.failure else ""
+        return f"tick rounds={self.rounds} {counts} sealed=[{sealed}] seconds={self.seconds:.2f}{tail}"
+
+
+class Ticker:
+    """Runs ticks of one intake, one at a time."""
+
+    def __init__(self, intake: Intake, collector: Collector) -> None:
+        self.intake = intake
+        self._collector = collector
+        self._mutex = threading.Lock()
+        self._ready_at = float("-inf")
+
+    def tick(self, *, budget_seconds: float, wait_seconds: float, is_draining: bool = False) -> TickReport:
+        """Work for `budget_seconds`, or, when draining, until the queue gives nothing; then seal what is due."""
+        report = TickReport()
+        if not self._mutex.acquire(blocking=False):
+            report.is_overlap = True
+            return report
+        try:
+            self._run(report, budget_seconds, wait_seconds, is_draining=is_draining)
+        finally:
+            self._mutex.release()
+        return report
+
+    def _run(self, report: TickReport, budget_seconds: float, wait_seconds: float, *, is_draining: bool) -> None:
+        clock = self.intake.ports.clock
+        started = clock.now()
+        try:
+            self.intake.ready()
+            while clock.now() - started < budget_seconds and report.given_up < GIVEN_UP_MAX:
+                self._turn(report, wait_seconds)
+                if report.is_drained and is_draining:
+                    self._seal(report, CloseReason.DRAIN)
+                    break
+            self.intake.write_counts()
+        except (TransientError, StateNotReady) as error:
+            report.failure = str(error)
+        report.seconds = clock.now() - started
+
+    def _turn(self, report: TickReport, wait_seconds: float) -> None:
+        deliveries = self._collector.collect(wait_seconds)
+        report.is_drained = not deliveries
+        if deliveries:
+            self._take(report, deliveries)
+        self.intake.tenure.beat_if_due()
+        manifest = self.intake.seal_if_due(is_backlogged=self._is_backlogged())
+        if manifest is not None:
+            report.sealed.append(manifest)
+
+    def _take(self, report: TickReport, deliveries: list) -> None:  # type: ignore[type-arg]
+        try:
+            counts = self.intake.round(deliveries)
+        except GivenUp as error:
+            report.given_up += 1
+            report.failure = str(error)
+            report.counts = names.total(report.counts, {names.RECEIVED: len(deliveries), "given_up": len(deliveries)})
+            self.intake.ready()
+            return
+        report.rounds += 1
+        report.failure = ""
+        report.counts = names.total(report.counts, counts)
+
+    def _is_backlogged(self) -> bool:
+        """Whether batches pile up in front of the load. Looked at only when a batch could be closed."""
+        batch = self.intake.batch
+        if batch is None or batch.records < self.intake.policy.batch.records_max:
+            return False
+        waiting = outbox.waiting(self.intake.ports.store)
+        return sum(1 for _ in zip(waiting, range(BACKLOG_BATCHES), strict=False)) >= BACKLOG_BATCHES
+
+    def _seal(self, report: TickReport, reason: CloseReason) -> None:
+        manifest = self.intake.seal(reason)
+        if manifest is not None:
+            report.sealed.append(manifest)
+
+    def close(self) -> None:
+        """End cleanly: stop receiving, seal, close the log. Waits for a running tick."""
+        with self._mutex:
+            self._collector.close()
+            self.intake.close()

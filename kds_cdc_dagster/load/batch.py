@@ -1,0 +1,72 @@
+"""A sealed batch's deliveries, read once from the journal however many entities are loaded from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kds_cdc_dagster.core.change import Outcome
+from kds_cdc_dagster.errors import InvariantBroken
+from kds_cdc_dagster.journal import segment
+from kds_cdc_dagster.journal.keys import SegmentId
+from kds_cdc_dagster.journal.manifest import Manifest
+from kds_cdc_dagster.ports import ObjectStore
+
+PLACE = pa.schema([("segment", pa.string()), ("segment_row", pa.int32())])
+"""Where a delivery lies in the journal: the segment (claim/slot) and the row in it."""
+
+SCHEMA = pa.schema([*segment.SCHEMA, *PLACE])
+"""Columns of `Batch.rows` and of raw artifacts."""
+
+_BATCHES_KEPT = 2
+"""A run reads one batch for each of its entities in turn; two cover a run that overlaps the next."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """All deliveries of a batch, in journal order (columns: `SCHEMA`)."""
+
+    manifest: Manifest
+    rows: pa.Table
+
+    def accepted(self, entity: str) -> pa.Table:
+        """The entity's changes."""
+        is_accepted = pc.equal(self.rows["outcome"], Outcome.ACCEPTED.value)
+        return self.rows.filter(pc.and_(is_accepted, pc.equal(self.rows["entity"], entity)))
+
+    def set_aside(self) -> pa.Table:
+        """Rejected and parked deliveries."""
+        return self.rows.filter(pc.not_equal(self.rows["outcome"], Outcome.ACCEPTED.value))
+
+
+def read_batch(store: ObjectStore, manifest: Manifest) -> Batch:
+    """Read the batch's segments. Raises InvariantBroken if they are not what was sealed, ObjectMissing."""
+    rows = _rows(store, manifest.claim, manifest.first_slot, manifest.last_slot)  # type: ignore[arg-type]
+    accepted = pc.sum(pc.equal(rows["outcome"], Outcome.ACCEPTED.value)).as_py() or 0
+    if accepted != manifest.accepted:
+        raise InvariantBroken(
+            "a batch's segments hold another number of changes than were sealed",
+            batch=manifest.batch,
+            sealed=manifest.accepted,
+            found=accepted,
+        )
+    return Batch(manifest, rows)
+
+
+@lru_cache(maxsize=_BATCHES_KEPT)
+def _rows(store: ObjectStore, claim: str, first_slot: int, last_slot: int) -> pa.Table:
+    """Immutable objects: the cache cannot go stale."""
+    tables = [_placed(store, SegmentId(claim, slot)) for slot in range(first_slot, last_slot + 1)]
+    return pa.concat_tables(tables)
+
+
+def _placed(store: ObjectStore, id_: SegmentId) -> pa.Table:
+    found = segment.read(store, id_)
+    if found is None:
+        raise InvariantBroken("an END stands where a sealed batch has a segment", segment=id_)
+    rows = found.rows.replace_schema_metadata(None)
+    place = [pa.repeat(pa.scalar(str(id_)), rows.num_rows), pa.array(range(rows.num_rows), pa.int32())]
+    return pa.Table.from_arrays([*rows.columns, *place], schema=SCHEMA)

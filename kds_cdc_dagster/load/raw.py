@@ -1,0 +1,122 @@
+"""Raw artifacts: one immutable Parquet object per batch and entity, the truth that replays start from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from hashlib import sha256
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from kds_cdc_dagster.errors import InvariantBroken, ObjectExists
+from kds_cdc_dagster.journal import keys
+from kds_cdc_dagster.load.batch import SCHEMA, Batch
+from kds_cdc_dagster.ports import ObjectStore
+
+_UNIQUE = {"body", "identity", "content_hash", "sequence_number", "message_id", "row_order", "stream_order"}
+_REPEATING = [name for name in SCHEMA.names if name not in _UNIQUE]
+_SORTED_BY = ("company", "tenant", "stream", "row_order", "sequence_number")
+
+
+class RawSlice(msgspec.Struct, frozen=True):
+    """Company × tenant part of a raw artifact: rows `offset` to `offset + rows`."""
+
+    company: str
+    tenant: str
+    offset: int
+    rows: int
+
+
+class RawArtifact(msgspec.Struct, frozen=True):
+    """The sidecar: what the Parquet object holds, and how to prove it."""
+
+    entity: str
+    batch: str
+    key: str
+    sha256: str
+    size_bytes: int
+    rows: int
+    repeats: int
+    """Deliveries of a change that the batch holds already (same identity and content), left out."""
+    slices: tuple[RawSlice, ...]
+    version: int = 1
+
+
+def write_raw(store: ObjectStore, entity: str, batch: Batch) -> RawArtifact:
+    """Write the entity's changes as received: sorted by company, tenant, stream and row order.
+
+    Repeating it gives the same artifact. Raises InvariantBroken if the stored one holds other rows.
+    """
+    accepted = batch.accepted(entity)
+    rows = _unrepeated(accepted.sort_by([(name, "ascending") for name in _SORTED_BY]))
+    key = keys.raw(entity, batch.manifest.batch)
+    body = _put(store, key, rows)
+    artifact = RawArtifact(
+        entity=entity,
+        batch=batch.manifest.batch,
+        key=key,
+        sha256=sha256(body).hexdigest(),
+        size_bytes=len(body),
+        rows=rows.num_rows,
+        repeats=accepted.num_rows - rows.num_rows,
+        slices=tuple(_slices(rows)),
+    )
+    sidecar = keys.raw_sidecar(entity, batch.manifest.batch)
+    try:
+        store.create(sidecar, msgspec.json.encode(artifact))
+    except ObjectExists:
+        return msgspec.json.decode(store.get(sidecar), type=RawArtifact)
+    return artifact
+
+
+def read_raw(store: ObjectStore, entity: str, batch: str) -> tuple[RawArtifact, pa.Table]:
+    """An artifact and its rows. Raises ObjectMissing; InvariantBroken if the checksum does not hold."""
+    artifact = msgspec.json.decode(store.get(keys.raw_sidecar(entity, batch)), type=RawArtifact)
+    body = store.get(artifact.key)
+    if sha256(body).hexdigest() != artifact.sha256:
+        raise InvariantBroken("a raw artifact is not what was written", key=artifact.key, hint="restore this object")
+    return artifact, _decoded(body)
+
+
+def _put(store: ObjectStore, key: str, rows: pa.Table) -> bytes:
+    """The object's bytes: ours, or those of an earlier attempt, which another library may have encoded."""
+    body = _encoded(rows)
+    try:
+        store.create(key, body)
+    except ObjectExists:
+        stored = store.get(key)
+        if stored != body and not _decoded(stored).equals(rows):
+            raise InvariantBroken("a raw artifact exists with other rows", key=key) from None
+        return stored
+    return body
+
+
+def _encoded(rows: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    pq.write_table(
+        rows, sink, compression="zstd", compression_level=3, use_dictionary=_REPEATING, write_statistics=False
+    )
+    return bytes(sink.getvalue())
+
+
+def _decoded(body: bytes) -> pa.Table:
+    return pq.read_table(pa.BufferReader(body), schema=SCHEMA)
+
+
+def _unrepeated(rows: pa.Table) -> pa.Table:
+    """Keep the first delivery of each identity and content hash."""
+    places = pa.array(range(rows.num_rows), pa.int64())
+    keyed = pa.table({"identity": rows["identity"], "hash": rows["content_hash"], "place": places})
+    first = keyed.group_by(["identity", "hash"], use_threads=False).aggregate([("place", "min")])["place_min"]
+    return rows if len(first) == rows.num_rows else rows.take(first.sort())
+
+
+def _slices(rows: pa.Table) -> Iterator[RawSlice]:
+    owners = pa.table({"company": rows["company"].fill_null(""), "tenant": rows["tenant"].fill_null("")})
+    counted = owners.group_by(["company", "tenant"], use_threads=False).aggregate([([], "count_all")])
+    # Nulls sort last, as the rows do; key-only deletes are the slice without an owner.
+    offset = 0
+    for row in sorted(counted.to_pylist(), key=lambda row: (not row["company"], *row.values())):
+        yield RawSlice(row["company"], row["tenant"], offset, row["count_all"])
+        offset += row["count_all"]
