@@ -6,7 +6,6 @@ All cleverness sits above them and is written once. One contract suite per port
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar, runtime_checkable
@@ -86,10 +85,6 @@ class Inbox(Protocol):
     def close(self) -> None:
         """Let pending receives end; strand nothing."""
         ...
-
-
-FIFO_ID = re.compile(r"[!-~]{1,128}")
-"""What a FIFO queue takes as a group id or a deduplication id: 1 to 128 printable ASCII characters."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,8 @@ from kds_cdc_dagster.intake.engine import Intake, IntakePolicy, Ports
 from kds_cdc_dagster.intake.liveness import Liveness
 from kds_cdc_dagster.intake.tenure import Incumbent
 from kds_cdc_dagster.intake.tick import Ticker
+from kds_cdc_dagster.load.layout import Schemas
+from kds_cdc_dagster.load.loader import Loader
 from kds_cdc_dagster.ports import Clock, Inbox, ObjectStore, Outbound, StateStore, Warehouse
 from kds_cdc_dagster.settings import Settings, read_settings
 
@@ -39,6 +41,8 @@ class Pipeline:
         self.clock: Clock = clock or SystemClock()
         self.is_draining = False
         """Ticks end, and seal what is open, as soon as the queue gives nothing (`kds-cdc run --until-idle`)."""
+        self.is_driven = False
+        """A command drives the sensors itself, so they may drain although KDS_CDC_INTAKE is off."""
         self._started_at = self.clock.now()
         self._tickers: dict[str, Ticker] = {}
         self._lock = threading.RLock()
@@ -72,6 +76,16 @@ class Pipeline:
     def warehouse(self) -> Warehouse:
         """Warehouse."""
         return self._faulty(_open_warehouse(self.settings, self.store))
+
+    @cached_property
+    def schemas(self) -> Schemas:
+        """Schema names of the live targets."""
+        return Schemas(self.settings.schema_staging, self.settings.schema_curated, self.settings.schema_ops)
+
+    @cached_property
+    def loader(self) -> Loader:
+        """Loads batches into the live targets."""
+        return Loader(self.warehouse, self.store, self.catalogue, self.schemas)
 
     def _faulty(self, part: T) -> T:
         """Crash tests name a call after which this process kills itself; otherwise the part as it is."""
@@ -147,9 +161,7 @@ def _open_store(s: Settings) -> ObjectStore:
     from kds_cdc_dagster.adapters import object_store
 
     if s.store == "s3":
-        return object_store.open_s3(
-            s.s3_bucket, s.pipeline, endpoint_url=s.aws_endpoint_url, region=s.aws_region
-        )
+        return object_store.open_s3(s.s3_bucket, s.pipeline, endpoint_url=s.aws_endpoint_url, region=s.aws_region)
     return object_store.open_local(s.home / "store", s.pipeline)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from kds_cdc_dagster.adapters.stream_records import decided, stream_tag
+from kds_cdc_dagster.adapters.stream_records import decided, stream_address
 from kds_cdc_dagster.core.decide import DecideCall, DecideReply, Pending
 from kds_cdc_dagster.ports import StreamRecord
 
@@ -130,4 +130,4 @@ def _row(record: StreamRecord) -> tuple[object, ...]:
 
 
 def _tag(source: str, stream: str) -> int:
-    return int.from_bytes(stream_tag(source, stream), signed=True)
+    return stream_address(source, stream).number

@@ -6,14 +6,14 @@ behave alike: one contract suite runs both, and a property test compares them st
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from kds_cdc_dagster.core.change import Delivery
+from kds_cdc_dagster.core.fifo import broken_rule
 from kds_cdc_dagster.errors import SettingsError
-from kds_cdc_dagster.ports import FIFO_ID, Clock, Message
+from kds_cdc_dagster.ports import Clock, Message
 
 MESSAGES_PER_RECEIVE_MAX = 10
 IN_FLIGHT_MAX = 20_000
@@ -22,11 +22,8 @@ DEDUP_WINDOW_SECONDS = 300.0
 """SQS: a deduplication id is remembered this long after its first send, deleted or not."""
 EXTEND_MAX_SECONDS = 43_200.0
 """SQS: a message is hidden for twelve hours after its receive at most, however often extended."""
-BODY_BYTES_MAX = 1 << 20
 POLL_SECONDS = 0.01
 """How late a long poll may notice a message that another process sent."""
-
-_REFUSED_CHARACTER = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,20 +99,8 @@ def sequence_number(seq: int) -> str:
 def refuse_unsendable(messages: Sequence[Message]) -> None:
     """Raise ValueError, naming the message's place and the rule, for what SQS would refuse."""
     for place, message in enumerate(messages):
-        if rule := _broken_rule(message):
+        if rule := broken_rule(message.body, message.group_id, message.dedup_id):
             raise ValueError(f"message {place} cannot be sent: {rule}")
-
-
-def _broken_rule(message: Message) -> str:
-    if not FIFO_ID.fullmatch(message.group_id):
-        return "group_id needs 1 to 128 printable ASCII characters"
-    if not FIFO_ID.fullmatch(message.dedup_id):
-        return "dedup_id needs 1 to 128 printable ASCII characters"
-    if not message.body or _REFUSED_CHARACTER.search(message.body):
-        return "the body is empty or holds a character that SQS refuses"
-    if len(message.body) > BODY_BYTES_MAX // 4 and len(message.body.encode()) > BODY_BYTES_MAX:
-        return f"the body exceeds {BODY_BYTES_MAX} bytes"
-    return ""
 
 
 def long_poll(

@@ -15,7 +15,8 @@ class MarkerWindow:
     """Duplicate window and bucket width. All times are seconds since the epoch."""
 
     window_seconds: int = 3600
-    bucket_seconds: int = 300
+    bucket_seconds: int = 900
+    """Wide buckets mean few look-ups a message; narrow ones let markers die nearer to the window's end."""
 
     def bucket(self, now: float) -> int:
         """Number of the bucket into which a marker committed at `now` goes."""

@@ -158,12 +158,20 @@ class FolderStore(BucketStore):
     def __init__(self, folder: Path, prefix: str) -> None:
         root = folder.resolve()
         root.mkdir(parents=True, exist_ok=True)
-        super().__init__(LocalStore(root, automatic_cleanup=True), prefix, root_uri=str(root))
+        super().__init__(LocalStore(root), prefix, root_uri=str(root))
         self._lock_path = root / f".{prefix.strip('/').replace('/', '-')}.swap-lock"
 
     def scan(self, prefix: str, *, after: str = "") -> Iterator[ObjectInfo]:
         """Objects under `prefix`, sorted by key, after key `after`; a folder is listed in no order, so all at once."""
         return iter(sorted(super().scan(prefix, after=after), key=lambda info: info.key))
+
+    def folders(self, prefix: str) -> list[str]:
+        """Names of the immediate folders under `prefix` that hold an object at any depth, sorted.
+
+        Emptied folders stay on disk: removing them would race with a create that makes them anew.
+        """
+        scan = super().scan
+        return [name for name in super().folders(prefix) if any(scan(f"{prefix}{name}/"))]
 
     def swap(self, key: str, body: bytes, *, expected: bytes | None) -> bool:
         """Compare and swap under a lock of the operating system, which a dying process gives back."""

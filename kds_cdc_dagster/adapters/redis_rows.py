@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
 import msgspec
 
-from kds_cdc_dagster.adapters.stream_records import stream_name, stream_tag
+from kds_cdc_dagster.adapters.stream_records import stream_address
 from kds_cdc_dagster.core.decide import DecideCall, DecideReply, Result, SettleCall, Verdict
 from kds_cdc_dagster.errors import InvariantBroken
 from kds_cdc_dagster.ports import Marker, StreamRecord
@@ -16,8 +17,11 @@ from kds_cdc_dagster.ports import Marker, StreamRecord
 _pack = msgspec.msgpack.Encoder().encode
 _unpack = msgspec.msgpack.Decoder().decode
 
-IDENTITY_BYTES = 16
+FIELD_BYTES = 24
+"""Stream tag (8) and identity (16)."""
 CONTENT_HASH_BYTES = 8
+_RECORD_VALUES = 10
+_REPLY_VALUES = _RECORD_VALUES + 3
 
 _LETTERS = {
     "a": Result(Verdict.ACCEPTED),
@@ -32,92 +36,77 @@ _IN_DOUBT = "i"
 
 
 def decide_arguments(calls: Sequence[DecideCall]) -> list[bytes]:
-    """ARGV[2] to ARGV[5] of decide.lua."""
-    rows = [
-        (
-            stream_name(call.source, call.stream),
-            call.segment,
-            call.claim,
-            call.slot,
-            call.floor,
-            call.is_dense,
-            call.on_gap,
-            call.is_release,
-            call.known_absent,
-            [c.order or "" for c in call.candidates],
-            [i for i, c in enumerate(call.candidates, 1) if c.declared_new],
-        )
-        for call in calls
-    ]
-    return [
-        _pack(rows),
-        _raw([c.identity for call in calls for c in call.candidates], IDENTITY_BYTES),
-        _raw([c.content_hash for call in calls for c in call.candidates], CONTENT_HASH_BYTES),
-        b"".join([stream_tag(call.source, call.stream) for call in calls]),
-    ]
+    """ARGV[2] to ARGV[4] of decide.lua. One pass with plain lists: this runs for every message."""
+    rows: list[str | int] = []
+    heads: dict[tuple[object, ...], int] = {}
+    fields: list[str] = []
+    hashes: list[str] = []
+    orders: list[str] = []
+    late: list[int] = []
+    for call in calls:
+        name, tag, _ = stream_address(call.source, call.stream)
+        head = (call.claim, call.slot, call.is_dense, call.on_gap, call.is_release, call.known_absent)
+        rows += (name, call.floor, len(call.candidates), heads.setdefault(head, len(heads) + 1))
+        for candidate in call.candidates:
+            fields.append(tag + candidate.identity)
+            hashes.append(candidate.content_hash)
+            orders.append(candidate.order or "")
+            if candidate.declared_new:
+                late.append(len(fields))
+    request = _pack((rows, list(heads), orders, late))
+    return [request, _raw(fields, FIELD_BYTES), _raw(hashes, CONTENT_HASH_BYTES)]
 
 
 def settle_arguments(calls: Sequence[SettleCall]) -> list[bytes]:
-    """ARGV[2] to ARGV[5] of settle.lua."""
-    rows = [
-        (
-            stream_name(call.source, call.stream),
-            len(call.markers),
-            call.committed,
-            call.row_position,
-            call.lineage,
-            call.message_id,
-            call.sequence_number,
-            call.worker,
-            call.settled_at_ms,
-        )
-        for call in calls
-    ]
-    return [
-        _pack(rows),
-        _raw([identity for call in calls for identity, _ in call.markers], IDENTITY_BYTES),
-        _raw([content_hash for call in calls for _, content_hash in call.markers], CONTENT_HASH_BYTES),
-        b"".join([stream_tag(call.source, call.stream) for call in calls]),
-    ]
+    """ARGV[2] to ARGV[4] of settle.lua."""
+    rows: list[str | int] = []
+    fields: list[str] = []
+    hashes: list[str] = []
+    for call in calls:
+        name, tag, _ = stream_address(call.source, call.stream)
+        rows += (name, call.committed, call.row_position, call.lineage)
+        rows += (call.message_id, call.sequence_number, call.worker, call.settled_at_ms)
+        for identity, content_hash in call.markers:
+            fields.append(tag + identity)
+            hashes.append(content_hash)
+    return [_pack(rows), _raw(fields, FIELD_BYTES), _raw(hashes, CONTENT_HASH_BYTES)]
 
 
 def load_arguments(streams: Sequence[StreamRecord], markers: Sequence[Marker]) -> list[bytes]:
-    """ARGV[2] to ARGV[5] of load.lua."""
+    """ARGV[2] to ARGV[4] of load.lua."""
+    rows: list[str | int] = []
+    for record in streams:
+        rows += (stream_address(record.source, record.stream).name, *_values(record))
+    fields = [stream_address(marker.source, marker.stream).tag + marker.identity for marker in markers]
     return [
-        _pack([(stream_name(record.source, record.stream), _packed(record)) for record in streams]),
-        _raw([marker.identity for marker in markers], IDENTITY_BYTES),
+        _pack(rows),
+        _raw(fields, FIELD_BYTES),
         _raw([marker.content_hash for marker in markers], CONTENT_HASH_BYTES),
-        b"".join([stream_tag(marker.source, marker.stream) for marker in markers]),
     ]
 
 
-def decide_replies(packed: bytes) -> list[DecideReply]:
-    """Replies of decide.lua, in the order of its calls."""
-    return [
-        DecideReply(
-            _doubtful_results(verdicts, doubts) if doubts else _results(verdicts), committed, row, lineage, hold
-        )
-        for committed, row, lineage, hold, verdicts, doubts in _unpack(packed)
-    ]
+def decide_replies(packed: bytes, count: int) -> list[DecideReply]:
+    """Replies of decide.lua to `count` calls, in their order."""
+    values = iter(_unpacked(packed, count * _REPLY_VALUES))
+    replies = []
+    for reply in zip(*[values] * _REPLY_VALUES, strict=True):
+        committed, row_position, lineage, hold, _, _, _, _, _, _, verdicts, new_hold, doubts = reply
+        results = _doubtful_results(verdicts, doubts) if doubts else _results(verdicts)
+        replies.append(DecideReply(results, committed, row_position, lineage, hold or new_hold))
+    return replies
 
 
 def record_of(source: str, stream: str, packed: bytes) -> StreamRecord:
     """A packed record of hash `order`."""
-    *front, message_id, sequence_number, worker, settled_at_ms, parkers = _unpack(packed)
-    flat = list(parkers)  # claim, slot, claim, slot, ...
-    return StreamRecord(
-        source,
-        stream,
-        *front,
-        parkers=dict(zip(flat[::2], flat[1::2], strict=True)),
-        message_id=message_id,
-        sequence_number=sequence_number,
-        worker=worker,
-        settled_at_ms=settled_at_ms,
-    )
+    *values, parkers = _unpacked(packed, _RECORD_VALUES)
+    committed, row_position, lineage, hold, hold_version, *informative = values
+    flat = json.loads(parkers or "[]")
+    by_claim = dict(zip(flat[::2], flat[1::2], strict=True))
+    return StreamRecord(source, stream, committed, row_position, lineage, hold, hold_version, by_claim, *informative)
 
 
-def _packed(record: StreamRecord) -> tuple[Any, ...]:
+def _values(record: StreamRecord) -> tuple[str | int, ...]:
+    flat = [item for parker in record.parkers.items() for item in parker]
     return (
         record.committed,
         record.row_position,
@@ -128,8 +117,14 @@ def _packed(record: StreamRecord) -> tuple[Any, ...]:
         record.sequence_number,
         record.worker,
         record.settled_at_ms,
-        [item for parker in record.parkers.items() for item in parker],
+        json.dumps(flat) if flat else "",
     )
+
+
+def _unpacked(packed: bytes, count: int) -> list[Any]:
+    """`count` values that stand one after the other: msgpack's header of a long list makes them one."""
+    values: list[Any] = _unpack(b"\xdd" + count.to_bytes(4) + packed)
+    return values
 
 
 @lru_cache(4096)
@@ -150,5 +145,5 @@ def _raw(texts: list[str], size_bytes: int) -> bytes:
     except ValueError:
         raw = b""
     if len(raw) != size_bytes * len(texts) or set(map(len, texts)) - {2 * size_bytes}:
-        raise InvariantBroken("identities and content hashes are hex of fixed width", digits=2 * size_bytes)
+        raise InvariantBroken("identities and content hashes are hex of fixed width", size_bytes=size_bytes)
     return raw

@@ -36,7 +36,7 @@ from kds_cdc_dagster.adapters.redis_rows import (
     settle_arguments,
 )
 from kds_cdc_dagster.adapters.redis_turns import Turn, Turns
-from kds_cdc_dagster.adapters.stream_records import HOLD_WITHOUT_REASON, stream_name, stream_tag
+from kds_cdc_dagster.adapters.stream_records import HOLD_WITHOUT_REASON, stream_address
 from kds_cdc_dagster.core.decide import DecideCall, DecideReply, SettleCall
 from kds_cdc_dagster.errors import StateNotReady
 from kds_cdc_dagster.ports import Clock, Marker, StreamRecord
@@ -126,7 +126,7 @@ class RedisState:
         ]
         replies: dict[int, DecideReply] = {}
         for (_, part), packed in zip(parts, self._run_in_life(life, turns), strict=True):
-            replies.update(zip(part, decide_replies(packed), strict=True))
+            replies.update(zip(part, decide_replies(packed, len(part)), strict=True))
         return [replies[i] for i in range(len(calls))]
 
     def settle(self, life: str, calls: Sequence[SettleCall]) -> None:
@@ -143,13 +143,14 @@ class RedisState:
 
     def unhold(self, life: str, source: str, stream: str, hold_version: int) -> bool:
         """End a hold if nothing was parked since `hold_version`; False otherwise."""
-        return self._hold(life, source, stream, "unhold", hold_version) == 1
+        is_done: bool = self._hold(life, source, stream, "unhold", hold_version) == 1
+        return is_done
 
     def stream(self, source: str, stream: str) -> StreamRecord | None:
         """One stream's record."""
         key = self._prefixes[_shard(source, stream)] + "order"
         with self._turns.sorted_errors():
-            packed = self._turns.client().hget(key, stream_name(source, stream))
+            packed = self._turns.client().hget(key, stream_address(source, stream).name)
         return record_of(source, stream, packed) if packed else None
 
     def streams(self, *, held_only: bool = False) -> Iterator[StreamRecord]:
@@ -183,7 +184,7 @@ class RedisState:
     def _hold(self, life: str, source: str, stream: str, *args: str | int) -> Any:
         prefix = self._prefixes[_shard(source, stream)]
         keys = [prefix + "life", prefix + "order"]
-        turn = Turn(redis_scripts.HOLD, keys, [life, stream_name(source, stream), *args])
+        turn = Turn(redis_scripts.HOLD, keys, [life, stream_address(source, stream).name, *args])
         return self._run_in_life(life, [turn])[0]
 
     def _load_turn(self, life: str, shard: int, streams: list[StreamRecord], markers: list[Marker]) -> Turn:
@@ -211,14 +212,14 @@ class RedisState:
 
 
 def _shard(source: str, stream: str) -> int:
-    return int.from_bytes(stream_tag(source, stream)) % SHARDS
+    return stream_address(source, stream).number % SHARDS
 
 
 def _parts(calls: Sequence[_Call]) -> Iterator[tuple[int, list[int]]]:
     """(shard, indices of calls of its streams), in order, at most `_CALLS_MAX` calls each."""
     by_shard: dict[int, list[int]] = {}
     for index, call in enumerate(calls):
-        by_shard.setdefault(_shard(call.source, call.stream), []).append(index)
+        by_shard.setdefault(stream_address(call.source, call.stream).number % SHARDS, []).append(index)
     for shard, indices in by_shard.items():
         for first in range(0, len(indices), _CALLS_MAX):
             yield shard, indices[first : first + _CALLS_MAX]

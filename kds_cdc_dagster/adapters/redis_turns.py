@@ -21,7 +21,6 @@ from redis.exceptions import (
     MasterDownError,
     NoPermissionError,
     NoScriptError,
-    OutOfMemoryError,
     ReadOnlyError,
     RedisClusterException,
     RedisError,
@@ -38,6 +37,8 @@ _ATTEMPTS = 3
 _PAUSE_SECONDS = 0.05
 """Before the second attempt; longer each time, with jitter, so that workers do not return in step."""
 
+_exceptions: Any = redis.exceptions
+"""Untyped, because the type stubs lag behind."""
 _REFUSED = (AuthenticationError, AuthorizationError, NoPermissionError)
 _PASSING = (
     *_REFUSED,
@@ -48,11 +49,11 @@ _PASSING = (
     ClusterDownError,
     MasterDownError,
     TryAgainError,
-    OutOfMemoryError,
+    _exceptions.OutOfMemoryError,
     NoScriptError,
     OSError,
 )
-_PASSING_CODES = ("BUSY", "MISCONF", "NOREPLICAS", "LOADING")
+_PASSING_CODES = ("BUSY", "MISCONF", "NOREPLICAS")
 """Error codes of passing conditions for which the client has no class of its own."""
 
 

@@ -114,17 +114,26 @@ class Peer:
 
 
 def connect(access: SqsAccess, *, connections_max: int) -> Peer:
-    """Look everything up; opens no connection yet. Raises SettingsError."""
+    """Look everything up; opens no connection to the queue yet. Raises SettingsError."""
+    session = access.session()
+    url, region = _endpoint(access, session)
+    if not (url and region):
+        raise SettingsError("the queue's region is not known", hint="KDS_CDC_AWS_REGION")
+    pool = _pool(url, session, connections_max)
+    return Peer(pool, Target(host=urlsplit(url).netloc, region=region), session.get_credentials())
+
+
+def _endpoint(access: SqsAccess, session: boto3.Session) -> tuple[str, str | None]:
+    """Address and signing region. Only an address that is not given needs a client, which takes a while to make."""
     from botocore.exceptions import BotoCoreError
 
-    session = access.session()
+    if access.endpoint_url:
+        return access.endpoint_url, session.region_name
     try:
         meta = access.client("sqs", session).meta
     except BotoCoreError as error:
         raise SettingsError("the queue's region or endpoint is not known", cause=str(error)) from error
-    pool = _pool(meta.endpoint_url, session, connections_max)
-    host = urlsplit(meta.endpoint_url).netloc
-    return Peer(pool, Target(host=host, region=meta.region_name), session.get_credentials())
+    return meta.endpoint_url, meta.region_name
 
 
 def _pool(url: str, session: boto3.Session, connections_max: int) -> urllib3.HTTPConnectionPool:

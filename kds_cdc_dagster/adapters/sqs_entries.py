@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import msgspec
 
-from kds_cdc_dagster.adapters.sqs_wire import SqsWire
+from kds_cdc_dagster.adapters.sqs_wire import CallRefused, SqsWire
 from kds_cdc_dagster.errors import KdsCdcError
 
 ENTRIES_MAX = 10
+CALL_BYTES_MAX = 1 << 20
+"""All bodies of one SendMessageBatch together."""
 UNKNOWN = "no answer for it"
 
 
@@ -45,10 +47,7 @@ class EntryCalls:
 
     def refused(self, action: str, entries: Sequence[Mapping[str, Any]]) -> dict[int, str]:
         """Index of each entry that is not confirmed -> reason. Never raises for what the service answers."""
-        starts = range(0, len(entries), ENTRIES_MAX)
-        calls = [
-            {str(start + n): entry for n, entry in enumerate(entries[start : start + ENTRIES_MAX])} for start in starts
-        ]
+        calls = list(_calls(entries))
         return {int(name): reason for one in self._each(action, calls) for name, reason in one.items()}
 
     def close(self) -> None:
@@ -75,7 +74,8 @@ class EntryCalls:
             try:
                 reply = self._asked(action, waiting)
             except KdsCdcError as error:
-                return refused | dict.fromkeys(waiting, error.what)
+                reason = error.code if isinstance(error, CallRefused) else error.what
+                return refused | dict.fromkeys(waiting, reason)
             failed = {one.id: one for one in reply.failed or () if one.id in waiting}
             done = {one.id for one in reply.successful or ()} - failed.keys()
             refused |= {name: one.code for name, one in failed.items() if one.sender_fault}
@@ -93,3 +93,18 @@ class EntryCalls:
             return _decode(self._wire.ask(action, body))
         except msgspec.DecodeError:
             return _Reply()  # an answer that says nothing confirms nothing
+
+
+def _calls(entries: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Mapping[str, Any]]]:
+    """Entries in order, named by their index, cut where a call is full."""
+    call: dict[str, Mapping[str, Any]] = {}
+    size_bytes = 0
+    for index, entry in enumerate(entries):
+        entry_bytes = len(entry.get("MessageBody", "").encode())
+        if len(call) == ENTRIES_MAX or (call and size_bytes + entry_bytes > CALL_BYTES_MAX):
+            yield call
+            call, size_bytes = {}, 0
+        call[str(index)] = entry
+        size_bytes += entry_bytes
+    if call:
+        yield call

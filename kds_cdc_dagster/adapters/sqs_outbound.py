@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
+from kds_cdc_dagster.adapters.local_queue import refuse_unsendable
 from kds_cdc_dagster.adapters.sqs_entries import ENTRIES_MAX, EntryCalls
 from kds_cdc_dagster.adapters.sqs_wire import SqsWire
 from kds_cdc_dagster.errors import TransientError
 from kds_cdc_dagster.ports import Inbox, Message, Outbound
 
-CALL_BYTES_MAX = 1 << 20
-"""All bodies of one SendMessageBatch together."""
 IDLE_ANSWERS = 2
 """Empty receives after which a redrive counts the dead-letter queue as drained."""
 
@@ -31,7 +30,9 @@ class SqsOutbound:
         """How many were taken. SQS does not tell which of them deduplication suppressed: those count too.
 
         Raises TransientError with the number sent; sending all again within five minutes doubles nothing.
+        Raises ValueError, before sending any, for what SQS refuses.
         """
+        refuse_unsendable(messages)
         sent = 0
         for turn in _turns(messages):
             refused = self._entries.refused("SendMessageBatch", [_entry(message) for message in turn])

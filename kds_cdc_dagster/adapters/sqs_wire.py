@@ -1,7 +1,7 @@
 """One SQS call: JSON protocol over pooled connections, own retries, errors sorted by who must act.
 
-boto3 costs 4.6 ms of CPU per ten messages received and deleted, this way 1.3 ms (same machine, local
-stub). Nothing below retries by itself: urllib3 is told not to, and boto3 is not asked.
+boto3 costs 4.7 ms of CPU per ten messages received and deleted, this way 1.7 ms (one machine, the tests'
+stub over HTTP). Nothing below retries by itself: urllib3 is told not to, and boto3 is not asked.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
 from hashlib import blake2b
+from typing import NamedTuple
 from urllib.parse import quote
 
 from kds_cdc_dagster.core.decide import (
@@ -26,19 +27,26 @@ from kds_cdc_dagster.ports import StreamRecord
 
 HOLD_WITHOUT_REASON = "held"
 STREAMS_REMEMBERED = 65_536
-"""Names kept in the caches below, some 20 MB at most: hashing a name costs more than a dict look-up."""
+"""Addresses kept in the cache below, some 30 MB at most: hashing a name costs more than a dict look-up."""
 
 
-@lru_cache(STREAMS_REMEMBERED)
-def stream_name(source: str, stream: str) -> str:
+class StreamAddress(NamedTuple):
+    """How stores name a stream."""
+
+    name: str
     """`source|stream`, percent-encoded, so that no character of either can be taken for the separator."""
-    return f"{quote(source, safe='')}|{quote(stream, safe='')}"
+    tag: str
+    """16 hex digits that stand for the stream in a marker's key; only markers of equal identity could collide."""
+    number: int
+    """The tag as a signed 64-bit number."""
 
 
 @lru_cache(STREAMS_REMEMBERED)
-def stream_tag(source: str, stream: str) -> bytes:
-    """Eight bytes that stand for a stream in a marker's key; only markers of equal identity could collide."""
-    return blake2b(stream_name(source, stream).encode(), digest_size=8).digest()
+def stream_address(source: str, stream: str) -> StreamAddress:
+    """The address of a stream; the same on every worker."""
+    name = f"{quote(source, safe='')}|{quote(stream, safe='')}"
+    tag = blake2b(name.encode(), digest_size=8).digest()
+    return StreamAddress(name, tag.hex(), int.from_bytes(tag, signed=True))
 
 
 def decided(

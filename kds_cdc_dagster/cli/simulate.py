@@ -34,9 +34,7 @@ def simulate(  # noqa: PLR0917 - click passes options
     fast: bool,
 ) -> None:
     """Send seeded kitchen traffic of the mock contract to the queue."""
-    traffic = Traffic(
-        seed, stores, rate=rate, hot=hot, duplicates=duplicates, out_of_order=out_of_order, poison=poison
-    )
+    traffic = Traffic(seed, stores, rate=rate, hot=hot, duplicates=duplicates, out_of_order=out_of_order, poison=poison)
     parts = pipeline()
     sent = 0
     started = time.monotonic()

@@ -39,7 +39,11 @@ def fixed(*parts: tuple[int, int]) -> str:
 
 def postgresql(last_commit_lsn: int | None, lsn: int) -> str:
     """(last completed commit, this change). A null first part is 0, others are raised by one."""
-    return fixed((0 if last_commit_lsn is None else last_commit_lsn + 1, 17), (lsn, 16))
+    head = 0 if last_commit_lsn is None else last_commit_lsn + 1
+    text = f"{head:017x}{lsn:016x}000000000000000"  # `fixed`, spelt out: this runs for every change
+    if head < 0 or lsn < 0 or len(text) != POSITION_DIGITS:
+        raise ValueError("a log position is negative or too wide")
+    return text
 
 
 def postgresql_flattened(lsn: int) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from kds_cdc_dagster.core.change import Delivery
+from kds_cdc_dagster.errors import TransientError
 from kds_cdc_dagster.ports import Clock, Inbox
 
 RECEIVE_MAX = 10
@@ -47,7 +48,10 @@ class DirectCollector:
         size = sum(len(delivery.body) for delivery in deliveries)
         deadline = self._clock.now() + self._limits.linger_seconds
         while deliveries and len(deliveries) < self._limits.records_max and size < self._limits.bytes_max:
-            more = self._inbox.receive(max_messages=RECEIVE_MAX, wait_seconds=0.0)
+            try:
+                more = self._inbox.receive(max_messages=RECEIVE_MAX, wait_seconds=0.0)
+            except TransientError:
+                break  # what is here already need not wait for its visibility to end
             deliveries += more
             size += sum(len(delivery.body) for delivery in more)
             if not more or self._clock.now() >= deadline:

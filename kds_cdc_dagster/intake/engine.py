@@ -161,7 +161,7 @@ class Intake:
                 carried=self._carried,
                 is_release=is_release,
             )
-        except _GIVE_UP as error:
+        except Exception as error:  # whatever it was: the decision may have written markers for this slot
             self._after_failure(error, len(deliveries), is_written=claim.next_slot > slot, is_release=is_release)
             raise
         self._keep(claim.id, result)
@@ -177,13 +177,13 @@ class Intake:
         self.batch.add(result.written)
 
     def _after_failure(self, error: Exception, deliveries: int, *, is_written: bool, is_release: bool) -> None:
-        if isinstance(error, LineageBroken):
-            self._end_epoch(error)
-        self.abandon()
+        self.abandon()  # first of all: what follows may fail, too
         prefix = names.RELEASE if is_release else ""
         lost = {prefix + names.RECEIVED: deliveries, f"{prefix}{names.GIVEN_UP}{type(error).__name__}": deliveries}
         # A segment that was put already carries the counts of the round and of those before it.
         self._carried = {} if is_written else names.total(self._carried, lost)
+        if isinstance(error, LineageBroken):
+            self._end_epoch(error)
 
     def _acknowledge(self, result: RoundResult) -> None:
         answer = self.ports.inbox.acknowledge(result.receipts)

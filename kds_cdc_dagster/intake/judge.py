@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from kds_cdc_dagster.core.catalogue import Source
 from kds_cdc_dagster.core.change import Change, Flag, Outcome, Reason
 from kds_cdc_dagster.core.decide import Candidate, DecideCall, DecideReply, GapPolicy, Verdict
-from kds_cdc_dagster.core.position import POSITION_DIGITS, stream_order
+from kds_cdc_dagster.core.position import EPOCH_DIGITS, POSITION_DIGITS, stream_order
 from kds_cdc_dagster.errors import InvariantBroken
 from kds_cdc_dagster.intake.doubts import DurableRecords, Resolver
 from kds_cdc_dagster.intake.item import Item
@@ -59,8 +59,8 @@ class Judge:
         self._state = state
         self._resolver = resolver
         self._durable = durable
-        self._held: set[tuple[str, str, str]] = set()
-        """(life, source, stream) that this worker has already held for its source."""
+        self._held: set[tuple[str, int, str, str]] = set()
+        """(life, epoch, source, stream) that this worker has already held for its source."""
 
     def judge(
         self,
@@ -88,7 +88,7 @@ class Judge:
     def _hold_streams(self, works: Sequence[StreamWork]) -> None:
         """Streams of a source under a lineage hold are held one by one, so that every worker parks them."""
         for work in works:
-            key = (self._life, work.source.id, work.stream)
+            key = (self._life, work.epoch, work.source.id, work.stream)
             if work.source_hold and key not in self._held:
                 self._state.hold(self._life, work.source.id, work.stream, work.source_hold)
                 self._held.add(key)
@@ -215,8 +215,14 @@ def _questions(work: StreamWork) -> list[str]:
 
 def _goes_back(work: StreamWork, change: Change) -> bool:
     """Whether the start of a snapshot lies before what its stream has already seen."""
-    seen = _reply(work).row_position
+    seen = _seen_row_position(work)
     return change.is_snapshot_start and change.row_position is not None and bool(seen) and change.row_position < seen
+
+
+def _seen_row_position(work: StreamWork) -> str:
+    """Highest row position settled in this epoch; positions of an earlier one do not compare."""
+    settled = _reply(work).row_position
+    return settled[EPOCH_DIGITS:] if settled[:EPOCH_DIGITS] == stream_order(work.epoch, "") else ""
 
 
 def _unanswered(work: StreamWork) -> list[tuple[Item, Change]]:
@@ -237,6 +243,8 @@ def _conflicts(work: StreamWork, item: Item) -> bool:
 def _refuse_new_lineage(work: StreamWork) -> None:
     """Positions that go back with another server, binlog or a new snapshot end the epoch."""
     reply = _reply(work)
+    if reply.committed[:EPOCH_DIGITS] > stream_order(work.epoch, ""):
+        raise LineageBroken(work.source.id, f"a later epoch was opened meanwhile: {work.stream} is already in it")
     for item, result in zip(work.items, reply.results, strict=True):
         change = _change(item)
         if work.answers.get(change.identity) != frozenset():
@@ -251,7 +259,7 @@ def _refuse_new_lineage(work: StreamWork) -> None:
 def _conclude(work: StreamWork) -> None:
     """Turn final verdicts into outcomes."""
     reply = _reply(work)
-    row_position = reply.row_position
+    row_position = _seen_row_position(work)
     for item, result in zip(work.items, reply.results, strict=True):
         change = _change(item)
         verdict = result.verdict

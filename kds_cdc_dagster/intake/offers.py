@@ -85,9 +85,7 @@ class Failure(msgspec.Struct, frozen=True):
     at: float
 
 
-def look(
-    store: ObjectStore, runs: RunView, clock: Clock, *, offers_max: int, attempts_max: int
-) -> OutboxReport:
+def look(store: ObjectStore, runs: RunView, clock: Clock, *, offers_max: int, attempts_max: int) -> OutboxReport:
     """Look through the outbox: drop what is done, collect what to offer, move aside what failed for good."""
     report = OutboxReport()
     for seen, batch in enumerate(outbox.waiting(store)):

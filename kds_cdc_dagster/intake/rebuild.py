@@ -3,7 +3,8 @@
 Every open log is closed first, so that no segment decided in the lost life can still appear. Then
 `committed` comes from the unsealed segments and the manifests' lanes (in this order: a batch sealed in
 between is seen twice rather than never), markers from the unsealed segments only (the index answers for
-the rest), holds from the outstanding parked pointers. Everything is loaded into the life in which the
+the rest), holds from the outstanding parked pointers, after the unsealed segments got theirs (their rounds
+may have died before). Everything is loaded into the life in which the
 rebuild began, and into no later one.
 """
 
@@ -15,7 +16,7 @@ from dataclasses import replace
 import msgspec
 
 from kds_cdc_dagster.core.change import Outcome
-from kds_cdc_dagster.intake.settling import Record, records_of, settle_calls
+from kds_cdc_dagster.intake.settling import Record, point_at_parked, records_of, settle_calls
 from kds_cdc_dagster.journal import claims, parked
 from kds_cdc_dagster.journal.keys import SegmentId
 from kds_cdc_dagster.journal.logs import closed_tail, sealed_slot
@@ -67,7 +68,9 @@ def _add_tails(streams: Streams, store: ObjectStore) -> Iterator[Marker]:
     for heartbeat in claims.open_claims(store):
         start = sealed_slot(store, heartbeat.claim, heartbeat.sealed_slot)
         for segment in closed_tail(store, heartbeat.claim, start).segments():
-            yield from _add_segment(streams, segment.id, records_of(segment))
+            records = records_of(segment)
+            point_at_parked(store, segment.id, records)
+            yield from _add_segment(streams, segment.id, records)
 
 
 def _add_segment(streams: Streams, id_: SegmentId, records: list[Record]) -> Iterator[Marker]:

@@ -70,6 +70,7 @@ def _take_parked(intake: Intake, source: str, stream: str) -> dict[str, int]:
     counts: dict[str, int] = {}
     for at in range(0, len(deliveries), CHUNK):
         counts = names.total(counts, intake.take_released(deliveries[at : at + CHUNK]))
+    intake.write_counts()  # of rounds without a segment, too: what was released adds up from durable records
     parked.mark_released(store, source, stream, pointers)
     return counts
 

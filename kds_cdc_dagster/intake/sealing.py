@@ -13,7 +13,7 @@ from kds_cdc_dagster.core.batch import CloseReason, LaneEvidence
 from kds_cdc_dagster.core.change import Outcome
 from kds_cdc_dagster.intake import counts as names
 from kds_cdc_dagster.intake.round import Written
-from kds_cdc_dagster.intake.settling import Record, records_of
+from kds_cdc_dagster.intake.settling import Record, records_of, row_position_of
 from kds_cdc_dagster.journal import index, keys, manifest, outbox
 from kds_cdc_dagster.journal.keys import SegmentId
 from kds_cdc_dagster.journal.manifest import Lane, Manifest, Slice
@@ -65,7 +65,8 @@ class OpenBatch:
         lane = self._lanes.get((record[1], record[2]))
         if lane is None:
             lane = self._lanes[record[1], record[2]] = LaneEvidence()
-        lane.add(order=record[5], sequence=record[9], flag=record[10], row_position=record[6], lineage=record[7])
+        row_position = row_position_of(record)
+        lane.add(order=record[5], sequence=record[9], flag=record[10], row_position=row_position, lineage=record[7])
         self.identities.append((record[3], record[4]))
 
     def manifest(self, *, reason: CloseReason, worker: str, now: float) -> Manifest:

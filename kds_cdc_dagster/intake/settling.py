@@ -10,6 +10,7 @@ from typing import Any
 
 from kds_cdc_dagster.core.change import Outcome
 from kds_cdc_dagster.core.decide import SettleCall
+from kds_cdc_dagster.core.position import EPOCH_DIGITS
 from kds_cdc_dagster.intake.item import Item
 from kds_cdc_dagster.journal import parked
 from kds_cdc_dagster.journal.keys import SegmentId
@@ -107,7 +108,7 @@ def _add(lane: _Lane, record: Record) -> None:
     order = record[5]
     if order:  # snapshot reads move nothing
         lane.committed = max(lane.committed, order)
-        lane.row_position = max(lane.row_position, record[6])
+        lane.row_position = max(lane.row_position, row_position_of(record))
         lane.lineage = record[7] or lane.lineage
 
 
@@ -123,9 +124,16 @@ def settle(  # noqa: PLR0913 - the segment, its records and the ports it goes to
 ) -> None:
     """Make every accepted record of a durable segment count, and every parked one findable."""
     state.settle(life, list(settle_calls(segment, records, worker, now)))
-    for (source, stream), reason in _parked(records).items():
+    point_at_parked(store, segment, records)
+
+
+def point_at_parked(store: ObjectStore, segment: SegmentId, records: Sequence[Record]) -> None:
+    """Create the pointers of the segment's parked records."""
+    reasons = {(record[1], record[2]): record[11] for record in records if record[0] == Outcome.PARKED}
+    for (source, stream), reason in reasons.items():
         parked.point(store, source, stream, segment, reason)
 
 
-def _parked(records: Sequence[Record]) -> dict[tuple[str, str], str]:
-    return {(r[1], r[2]): r[11] for r in records if r[0] == Outcome.PARKED}
+def row_position_of(record: Record) -> str:
+    """Epoch and row position: what state and manifests keep as the stream's highest, comparable across epochs."""
+    return record[5][:EPOCH_DIGITS] + record[6]

@@ -36,16 +36,17 @@ class Tenure:
     def take(self) -> Claim:
         """The current claim, or a new one. Its heartbeat is written before any segment can be."""
         if self.claim is None:
-            self.claim = new_claim(self._incumbent.worker, self._clock.now())
+            claim = new_claim(self._incumbent.worker, self._clock.now())
             self.sealed_slot = 0
-            self.beat()
+            self._beat(claim)  # raises: then there is no claim, and nothing can be put that nobody would find
+            self.claim = claim
         return self.claim
 
     def heartbeat(self, *, is_abandoned: bool = False) -> Heartbeat | None:
-        """What the claim's heartbeat says now."""
-        claim = self.claim
-        if claim is None:
-            return None
+        """What the claim's heartbeat says now; None without a claim."""
+        return self._heartbeat(self.claim, is_abandoned=is_abandoned) if self.claim is not None else None
+
+    def _heartbeat(self, claim: Claim, *, is_abandoned: bool) -> Heartbeat:
         return Heartbeat(
             claim=claim.id,
             worker=self._incumbent.worker,
@@ -58,11 +59,14 @@ class Tenure:
         )
 
     def beat(self, *, is_abandoned: bool = False) -> None:
-        """Write the heartbeat."""
-        heartbeat = self.heartbeat(is_abandoned=is_abandoned)
-        if heartbeat is not None:
-            self._beat_at = heartbeat.seen_at
-            claims.beat(self._store, heartbeat)
+        """Write the heartbeat of the claim, if there is one."""
+        if self.claim is not None:
+            self._beat(self.claim, is_abandoned=is_abandoned)
+
+    def _beat(self, claim: Claim, *, is_abandoned: bool = False) -> None:
+        heartbeat = self._heartbeat(claim, is_abandoned=is_abandoned)
+        claims.beat(self._store, heartbeat)
+        self._beat_at = heartbeat.seen_at
 
     def beat_if_due(self) -> None:
         """Keep the claim from being adopted."""

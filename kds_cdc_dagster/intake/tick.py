@@ -6,9 +6,11 @@ Ticks of one worker never overlap: one that finds the last still running says so
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from kds_cdc_dagster.core.batch import CloseReason
+from kds_cdc_dagster.core.change import Delivery
 from kds_cdc_dagster.errors import StateNotReady, TransientError
 from kds_cdc_dagster.intake import counts as names
 from kds_cdc_dagster.intake.collect import Collector
@@ -52,7 +54,8 @@ class Ticker:
         self.intake = intake
         self._collector = collector
         self._mutex = threading.Lock()
-        self._ready_at = float("-inf")
+        self.on_report: Callable[[TickReport], None] = lambda _report: None
+        """Told of every finished tick."""
 
     def tick(self, *, budget_seconds: float, wait_seconds: float, is_draining: bool = False) -> TickReport:
         """Work for `budget_seconds`, or, when draining, until the queue gives nothing; then seal what is due."""
@@ -64,6 +67,7 @@ class Ticker:
             self._run(report, budget_seconds, wait_seconds, is_draining=is_draining)
         finally:
             self._mutex.release()
+        self.on_report(report)
         return report
 
     def _run(self, report: TickReport, budget_seconds: float, wait_seconds: float, *, is_draining: bool) -> None:
@@ -91,7 +95,7 @@ class Ticker:
         if manifest is not None:
             report.sealed.append(manifest)
 
-    def _take(self, report: TickReport, deliveries: list) -> None:  # type: ignore[type-arg]
+    def _take(self, report: TickReport, deliveries: list[Delivery]) -> None:
         try:
             counts = self.intake.round(deliveries)
         except GivenUp as error:

@@ -28,7 +28,7 @@ class Lane(msgspec.Struct, frozen=True):
     first_sequence: str
     last_sequence: str
     row_position: str = ""
-    """Highest row position: with `last_order` enough to rebuild the stream's state."""
+    """Highest row position, with its epoch in front: with `last_order` enough to rebuild the stream's state."""
     lineage: str = ""
     flagged: int = 0
     """Changes that a policy let in although their order was not proven."""

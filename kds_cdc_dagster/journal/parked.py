@@ -19,28 +19,39 @@ BY_OPERATOR = SegmentId("operator", 0)
 
 
 def point(store: ObjectStore, source: str, stream: str, segment: SegmentId, reason: str) -> None:
-    """Create the pointer; repeating it changes nothing."""
-    _create(store, keys.pointer(keys.parked(source, stream), segment), reason)
+    """Create the pointer; repeating it changes nothing, also after the release.
+
+    A settle is repeated by recovery, adoption and doubts, at any time later.
+    """
+    if not is_released(store, source, stream, segment):
+        _create(store, keys.pointer(keys.parked(source, stream), segment), reason)
+
+
+def is_released(store: ObjectStore, source: str, stream: str, segment: SegmentId) -> bool:
+    """Whether the segment's parked deliveries of the stream were taken in: a pointer is void from then on."""
+    return store.exists(keys.pointer(keys.released(source, stream), segment))
 
 
 def outstanding(store: ObjectStore, source: str, stream: str) -> list[SegmentId]:
     """Segments whose parked deliveries of the stream are not released yet."""
-    prefix = keys.parked(source, stream)
-    return [_segment(info.key) for info in store.scan(prefix)]
+    pointers = [_segment(info.key) for info in store.scan(keys.parked(source, stream))]
+    return [segment for segment in pointers if not is_released(store, source, stream, segment)]
 
 
 def mark_released(store: ObjectStore, source: str, stream: str, segments: list[SegmentId]) -> None:
     """Turn pointers into released ones (created first, then the old ones are removed)."""
     for segment in segments:
-        _create(store, keys.pointer(keys.released(source, stream), segment), "")
+        if segment != BY_OPERATOR:  # an operator may hold the stream again
+            _create(store, keys.pointer(keys.released(source, stream), segment), "")
     store.delete([keys.pointer(keys.parked(source, stream), segment) for segment in segments])
 
 
 def held_streams(store: ObjectStore) -> Iterator[tuple[str, str]]:
     """(source, stream) of every stream with an outstanding pointer."""
-    for source in store.folders("parked/"):
-        for stream in store.folders(f"parked/{source}/"):
-            yield keys.unpart(source), keys.unpart(stream)
+    for source in map(keys.unpart, store.folders("parked/")):
+        for stream in map(keys.unpart, store.folders(f"parked/{keys.part(source)}/")):
+            if outstanding(store, source, stream):
+                yield source, stream
 
 
 def _segment(key: str) -> SegmentId:

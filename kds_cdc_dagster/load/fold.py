@@ -1,128 +1,137 @@
-"""The fold: all changes of a key in a batch, and the key's stored row, become one row. SQL text and order.
+"""The fold: all evidence of a key becomes one row, in two statements.
 
-Every change is a *setter* of columns at its row order. A create or a read sets all of them, an update those
-it carries, a delete none. Per key the newest image wins, per column the newest setter; a setter that a
-delete or a truncate lies above says nothing about the live row. This is a join of what is known, not a
-sequence of steps: any order of batches, any repetition and any cut ends in the same row.
-
-A stored row is the sum of setters seen so far: its image set each column at `_image_order`, except those
-named in `_kept`, which it took from the order written there, and those in `_missing`, which are unknown.
-An unknown column with an order in `_kept` was set there by a create half whose old row is not known yet.
+Per key the newest image wins, per column the newest setter (`load.evidence`). A column is *partial* in a
+fold if some evidence row does not set it; all others simply follow the newest image, so the usual batch
+costs one ranking and one join.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kds_cdc_dagster.load.layout import ORDER_DIGITS, Columns, Layout, listed, literal, same
+from kds_cdc_dagster.load.evidence import EVIDENCE, is_known, setter_order
+from kds_cdc_dagster.load.layout import ORDER_DIGITS, Layout, listed, literal
 from kds_cdc_dagster.ports import Transaction
 
-EVIDENCE = "kds_evidence"
-"""Temp table: changes of the batch (`_from_batch` 1) and stored rows of the same keys (0, `_op` 's')."""
 CHOICE = "kds_choice"
-"""Temp table: per key, which evidence rows win."""
+"""Temp table: per key, the numbers of the evidence rows that win."""
 WORK = "kds_work"
-"""Temp table: the new rows, only where the batch changes something."""
+"""Temp table: the new rows, only where the batch changes something (`_is_reborn`: a create won)."""
 
-_PLAIN = ("_source", "_relation", "_row_order", "_row_position", "_content_hash", "_extra")
-_TAIL = ("_company", "_tenant", "_occurred_at", "_sent_at")
-_ORDERS = ("_image_order", "_deleted_order", "_missing", "_kept")
+_NO_ORDER = "0" * ORDER_DIGITS
+"""Stands for no order where texts are compared as a whole: below every order."""
+_NUMBER_DIGITS = 15
 
-
-def evidence_columns(layout: Layout) -> list[str]:
-    """Columns of the evidence in its order, without `_n`."""
-    return [*layout.columns, *_PLAIN, *_TAIL, *_ORDERS, "_op", "_from_batch", "_barrier"]
-
-
-def collect_changes(tx: Transaction, layout: Layout, batch: str) -> None:
-    """Make the evidence of the batch's changes, without truncates and what lies at or below one."""
-    parts = " UNION ALL ".join(
-        staged_select(layout, f"{layout.schemas.staging}.{name}", f"s._batch_id = {literal(batch)}")
-        for name in layout.target.from_
-    )
-    tx.execute(f"DROP TABLE IF EXISTS {EVIDENCE}")
-    tx.execute(f"CREATE TEMP TABLE {EVIDENCE} AS SELECT ROW_NUMBER() OVER () AS _n, u.* FROM ({parts}) u")
-
-
-def staged_select(layout: Layout, table: str, where: str) -> str:
-    """Evidence rows of a staging table (alias `s`), marked as the batch's own."""
-    schema, target = (literal(value) for value in layout.scope)
-    return (
-        f"SELECT {listed([*layout.columns, *_PLAIN, *_TAIL], 's')}, "
-        "CASE WHEN s._op = 'd' THEN '' ELSE s._row_order END AS _image_order, "
-        "CASE WHEN s._op = 'd' THEN s._row_order ELSE '' END AS _deleted_order, "
-        "CASE WHEN s._op = 'd' THEN '' ELSE s._missing END AS _missing, "
-        "'' AS _kept, s._op, 1 AS _from_batch, COALESCE(t._row_order, '') AS _barrier "
-        f"FROM {table} s LEFT JOIN {layout.schemas.op('truncates')} t "
-        f"ON t._source = s._source AND t._relation = s._relation AND t.schema_name = {schema} AND t.target = {target} "
-        f"WHERE s._op <> 't' AND s._row_order > COALESCE(t._row_order, '') AND {where}"
-    )
+FOLDED = (
+    "_row_order",
+    "_image_order",
+    "_deleted_order",
+    "_row_position",
+    "_content_hash",
+    "_is_deleted",
+    "_missing",
+    "_kept",
+    "_extra",
+    "_company",
+    "_tenant",
+    "_occurred_at",
+    "_sent_at",
+)
+"""What the fold says of a row beside its key and columns."""
 
 
-def collect_stored(tx: Transaction, layout: Layout) -> None:
-    """Add the stored rows of the evidence's keys."""
+def fold(tx: Transaction, layout: Layout, partial: Sequence[str]) -> None:
+    """Make `CHOICE` and `WORK` from the evidence; `partial`: its partial columns."""
+    for table, select in ((CHOICE, _choice(layout, partial)), (WORK, _work(layout, partial))):
+        tx.execute(f"DROP TABLE IF EXISTS {table}")
+        tx.execute(f"CREATE TEMP TABLE {table} AS {select}")
+
+
+def _choice(layout: Layout, partial: Sequence[str]) -> str:
+    """Per key: newest version, newest image, newest delete, and each partial column's newest setter.
+
+    One hash aggregation and no sort: the greatest of (order, known, from the batch, number) as one text.
+    """
     key = listed(layout.key)
-    columns = [*layout.columns, *_PLAIN, *_TAIL, *_ORDERS]
-    tx.execute(
-        f"INSERT INTO {EVIDENCE} (_n, {listed(columns)}, _op, _from_batch, _barrier) "
-        f"SELECT -ROW_NUMBER() OVER (), {listed(columns, 'r')}, 's', 0, '' FROM {layout.rows} r "
-        f"JOIN (SELECT DISTINCT {key} FROM {EVIDENCE}) k ON {same(layout.key, 'k', 'r')}"
+    setters = [f"{setter_order(name)} AS _p{i}, {is_known(name)} AS _k{i}" for i, name in enumerate(partial)]
+    # Equal orders: the batch's row, so that a replay with other typed values takes effect.
+    setters.append(f"_from_batch || LPAD(CAST(_n AS VARCHAR(20)), {_NUMBER_DIGITS}, '0') AS _place")
+    greatest = [
+        f"MAX({_padded('_row_order')} || '1' || _place) AS _latest",
+        f"MAX(CASE WHEN _image_order <> '' THEN {_padded('_image_order')} || '1' || _place END) AS _image",
+        *(f"MAX({_padded(f'_p{i}')} || _k{i} || _place) AS _v{i}" for i, _ in enumerate(partial)),
+    ]
+    newest_delete = "MAX(CASE WHEN _from_batch = {} THEN _deleted_order ELSE '' END)"
+    found = (
+        f"SELECT {key}, {', '.join(greatest)}, MAX(_deleted_order) AS _deleted_order, "
+        "GREATEST(MAX(_deleted_order), MAX(_barrier)) AS _cut, "
+        f"CASE WHEN {newest_delete.format(1)} > {newest_delete.format(0)} THEN 1 ELSE 0 END AS _is_new_delete "
+        f"FROM (SELECT {', '.join(['e.*', *setters])} FROM {EVIDENCE} e) s GROUP BY {key}"
     )
+    picks = [f"{_number('_latest')} AS _latest", f"{_number('_image')} AS _image"]
+    for i, _ in enumerate(partial):
+        picks.append(f"{_number(f'_v{i}')} AS _n{i}")
+        order = f"SUBSTRING(_v{i}, 1, {ORDER_DIGITS})"
+        picks.append(f"CASE WHEN {order} = {literal(_NO_ORDER)} THEN '' ELSE {order} END AS _p{i}")
+        picks.append(f"CASE WHEN SUBSTRING(_v{i}, {ORDER_DIGITS + 1}, 1) = '1' THEN 1 ELSE 0 END AS _k{i}")
+    return f"SELECT {key}, {', '.join(picks)}, _deleted_order, _cut, _is_new_delete FROM ({found}) f"
 
 
-def partial_columns(tx: Transaction, layout: Layout, where: str = "1 = 1") -> list[str]:
-    """Columns that some evidence row does not set by itself; the others follow the newest image."""
-    marks = ", ".join(
-        f"MAX(CASE WHEN POSITION(',{name},' IN _missing) > 0 OR POSITION(',{name}:' IN _kept) > 0 THEN 1 ELSE 0 END)"
+def _padded(order: str) -> str:
+    return f"CASE WHEN {order} = '' THEN {literal(_NO_ORDER)} ELSE {order} END"
+
+
+def _number(place: str) -> str:
+    """The evidence row's number, from the end of the greatest text."""
+    return f"CAST(SUBSTRING({place}, {ORDER_DIGITS + 3}, {_NUMBER_DIGITS}) AS BIGINT)"
+
+
+def _work(layout: Layout, partial: Sequence[str]) -> str:
+    """The new rows of keys for which the batch wins anything."""
+    number = {name: i for i, name in enumerate(partial)}
+    values = [
+        f"CASE WHEN {_is_value_known(number[name])} THEN v{number[name]}.{name} END AS {name}"
+        if name in number
+        else f"i.{name} AS {name}"
         for name in layout.values
-    )
-    if not marks:
-        return []
-    (found,) = tx.rows(f"SELECT {marks} FROM {EVIDENCE} WHERE (_missing <> '' OR _kept <> '') AND {where}")
-    return [name for name, mark in zip(layout.values, found, strict=True) if mark]
-
-
-def setter_order(column: str) -> str:
-    """Expression: the order at which an evidence row sets `column`; '' if it does not."""
-    start = f"POSITION(',{column}:' IN _kept)"
+    ]
+    joins = "".join(f" LEFT JOIN {EVIDENCE} v{i} ON v{i}._n = c._n{i}" for i in number.values())
+    wins = ["l._from_batch = 1", "i._from_batch = 1", "c._is_new_delete = 1"]
+    wins += [f"(v{i}._from_batch = 1 AND c._p{i} <> '')" for i in number.values()]
     return (
-        f"CASE WHEN {start} > 0 THEN SUBSTRING(_kept, {start} + {len(column) + 2}, {ORDER_DIGITS}) "
-        f"WHEN _op <> 'c' AND POSITION(',{column},' IN _missing) > 0 THEN '' ELSE _image_order END"
+        f"SELECT {listed(layout.key, 'c')}, {', '.join([*values, ''])}"
+        "l._row_order, COALESCE(i._image_order, '') AS _image_order, c._deleted_order, "
+        "l._row_position, l._content_hash, COALESCE(i._image_order, '') < c._deleted_order AS _is_deleted, "
+        f"{_texts(_missing(partial))} AS _missing, {_texts(_kept(partial))} AS _kept, i._extra, "
+        "COALESCE(i._company, l._company) AS _company, COALESCE(i._tenant, l._tenant) AS _tenant, "
+        "l._occurred_at, l._sent_at, "
+        "CASE WHEN i._from_batch = 1 AND i._op = 'c' THEN 1 ELSE 0 END AS _is_reborn "
+        f"FROM {CHOICE} c JOIN {EVIDENCE} l ON l._n = c._latest LEFT JOIN {EVIDENCE} i ON i._n = c._image{joins} "
+        f"WHERE {' OR '.join(wins)}"
     )
 
 
-def is_known(column: str) -> str:
-    """Expression: 1 if the evidence row has the value that it sets."""
-    return f"CASE WHEN _image_order = '' OR POSITION(',{column},' IN _missing) > 0 THEN 0 ELSE 1 END"
+def _is_value_known(i: int) -> str:
+    """A live row takes nothing from before its newest delete or truncate; a tombstone keeps what it had."""
+    return f"c._k{i} = 1 AND NOT (i._image_order > c._cut AND c._p{i} < c._cut)"
 
 
-def choose(tx: Transaction, layout: Layout, partial: Sequence[str]) -> None:
-    """Pick, per key, the newest version, the newest image, and each partial column's newest setter."""
-    key = listed(layout.key)
-    ranks = [("latest", "_row_order DESC"), ("image", "_image_order DESC")]
-    ranks += [(f"v{i}", f"_p{i} DESC, _k{i} DESC") for i, _ in enumerate(partial)]
-    ranked = ", ".join(
-        f"ROW_NUMBER() OVER (PARTITION BY {key} ORDER BY {order}, _from_batch DESC, _n) AS _r_{name}"
-        for name, order in ranks
-    )
-    setters = "".join(
-        f", {setter_order(column)} AS _p{i}, {is_known(column)} AS _k{i}" for i, column in enumerate(partial)
-    )
-    picked = ", ".join(
-        ["MAX(CASE WHEN _r_latest = 1 THEN _n END) AS _latest"]
-        + ["MAX(CASE WHEN _r_image = 1 AND _image_order <> '' THEN _n END) AS _image"]
-        + [
-            f"MAX(CASE WHEN _r_v{i} = 1 THEN {name}{i} END) AS {name}{i}"
-            for i, _ in enumerate(partial)
-            for name in ("_n_v", "_p", "_k")
-        ]
-    ).replace("THEN _n_v", "THEN _n ")
-    picked = _n_columns(picked, len(partial))
-    newest = "MAX(CASE WHEN _from_batch = {} THEN _deleted_order ELSE '' END)"
-    tx.execute(f"DROP TABLE IF EXISTS {CHOICE}")
-    tx.execute(
-        f"CREATE TEMP TABLE {CHOICE} AS SELECT {key}, {picked}, MAX(_deleted_order) AS _deleted_order, "
-        f"GREATEST(MAX(_deleted_order), MAX(_barrier)) AS _cut, "
-        f"CASE WHEN {newest.format(1)} > {newest.format(0)} THEN 1 ELSE 0 END AS _is_new_delete "
-        f"FROM (SELECT e.*, {ranked} FROM (SELECT {EVIDENCE}.*{setters} FROM {EVIDENCE}) e) ranked GROUP BY {key}"
-    )
+def _missing(partial: Sequence[str]) -> list[str]:
+    return [f"CASE WHEN {_is_value_known(i)} THEN '' ELSE '{name},' END" for i, name in enumerate(partial)]
+
+
+def _kept(partial: Sequence[str]) -> list[str]:
+    """Values of another order than the image's; unknown values that a create half has set."""
+    return [
+        f"CASE WHEN (c._k{i} = 0 AND c._p{i} <> '') OR ({_is_value_known(i)} AND c._p{i} <> i._image_order) "
+        f"THEN '{name}:' || c._p{i} || ',' ELSE '' END"
+        for i, name in enumerate(partial)
+    ]
+
+
+def _texts(entries: list[str]) -> str:
+    """`,a,b,`, or '' without entries; a row without any image lists nothing: all of it is unknown."""
+    if not entries:
+        return "''"
+    joined = " || ".join(entries)
+    return f"CASE WHEN i._image_order IS NULL OR {joined} = '' THEN '' ELSE ',' || {joined} END"

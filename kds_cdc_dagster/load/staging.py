@@ -26,6 +26,7 @@ class Staged(msgspec.Struct, frozen=True):
     rows: int
     refused: int
     drift: dict[str, int]
+    """`<kind> <column>` -> rows (`load.typed.Typed.drift`)."""
     size_bytes: int
     is_repeat: bool
     """These very rows were staged before: nothing was done."""
@@ -77,7 +78,7 @@ class Stager:
             checksum=artifact.sha256,
             rows=artifact.rows,
             refused=len(rows.refused),
-            drift=dict(rows.drift),
+            drift={f"{kind} {column}": count for (kind, column), count in sorted(rows.drift.items())},
             size_bytes=artifact.size_bytes,
             is_repeat=not is_new,
         )

@@ -238,21 +238,3 @@ def test_a_broken_file_is_a_transient_error_with_its_path(tmp_path: Path, clock:
     (tmp_path / "queue.db").mkdir()
     with pytest.raises(TransientError, match=r"queue\.db"):
         LocalQueue(tmp_path / "queue.db", clock=clock).depth()
-
-
-def test_faults_of_the_memory_queue_strike_as_told(clock: ManualClock) -> None:
-    """Lost receive: in flight all the same. Refused: still there. Lost confirmation: gone all the same."""
-    queue = MemoryQueue(clock=clock, visibility_seconds=30)
-    _send(queue, "g", "a", "b", "c")
-    queue.faults.is_receive_lost = lambda _: True
-    with pytest.raises(TransientError):
-        queue.receive(max_messages=10, wait_seconds=0)
-    assert queue.depth().in_flight == 3
-    queue.faults.is_receive_lost = lambda _: False
-    clock.sleep(31)
-    a, b, c = receipts(queue.receive(max_messages=10, wait_seconds=0))
-    queue.faults.is_acknowledge_refused = lambda receipt: receipt == a
-    queue.faults.is_confirmation_lost = lambda receipt: receipt == b
-    assert queue.acknowledge([a, b, c]).confirmed == {c}
-    clock.sleep(31)
-    assert bodies(queue.receive(max_messages=10, wait_seconds=0)) == ["a"]

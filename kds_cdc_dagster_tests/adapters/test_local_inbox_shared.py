@@ -1,4 +1,4 @@
-"""The local queue between processes, and against its twin in memory."""
+"""The local queue between processes, against its twin in memory, and the twin's faults."""
 
 from __future__ import annotations
 
@@ -9,14 +9,17 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kds_cdc_dagster.adapters.local_inbox import LocalQueue
 from kds_cdc_dagster.adapters.memory_inbox import MemoryQueue
 from kds_cdc_dagster.core.change import Delivery
+from kds_cdc_dagster.errors import TransientError
 from kds_cdc_dagster.ports import Message
 from kds_cdc_dagster_tests.contracts.clocks import ManualClock, WallClock
+from kds_cdc_dagster_tests.contracts.inbox_suite import bodies, receipts
 
 _WORKER = """
 import sys, time
@@ -63,9 +66,9 @@ def test_s14_processes_share_the_queue_and_one_killed_loses_and_doubles_nothing(
     assert queue.depth().is_empty
     queue.close()
     gone = [[line.split()[:2] for line in text.splitlines() if line.endswith("gone")] for text in printed]
-    bodies = [body for lines in gone for _, body in lines]
-    assert len(set(bodies)) == len(bodies)
-    assert len(bodies) >= 900 - 10 * 1, "the killed one may have deleted one receive without saying so"
+    texts = [body for lines in gone for _, body in lines]
+    assert len(set(texts)) == len(texts)
+    assert len(texts) >= 900 - 10, "the killed one may have deleted one receive without saying so"
     for lines in gone:
         for group in {group for group, _ in lines}:
             numbers = [int(body) for of, body in lines if of == group]
@@ -125,3 +128,22 @@ def test_the_queue_on_disk_and_the_one_in_memory_give_the_same_answers(steps: li
             answers = [(run.step(*step), run.look()) for run in runs]
             assert answers[0] == answers[1]
         disk.close()
+
+
+def test_faults_of_the_memory_queue_strike_as_told() -> None:
+    """Lost receive: in flight all the same. Refused: still there. Lost confirmation: gone all the same."""
+    clock = ManualClock()
+    queue = MemoryQueue(clock=clock, visibility_seconds=30)
+    queue.send([Message(text, "g", text) for text in "abc"])
+    queue.faults.is_receive_lost = lambda _: True
+    with pytest.raises(TransientError):
+        queue.receive(max_messages=10, wait_seconds=0)
+    assert queue.depth().in_flight == 3
+    queue.faults.is_receive_lost = lambda _: False
+    clock.sleep(31)
+    a, b, c = receipts(queue.receive(max_messages=10, wait_seconds=0))
+    queue.faults.is_acknowledge_refused = lambda receipt: receipt == a
+    queue.faults.is_confirmation_lost = lambda receipt: receipt == b
+    assert queue.acknowledge([a, b, c]).confirmed == {c}
+    clock.sleep(31)
+    assert bodies(queue.receive(max_messages=10, wait_seconds=0)) == ["a"]

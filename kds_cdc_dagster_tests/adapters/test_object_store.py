@@ -57,6 +57,7 @@ def bucket(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> str:
 
 class TestS3(ObjectStoreSuite):
     is_atomic_under_race = False
+    comings_and_goings = 8
 
     @pytest.fixture
     def store(self, bucket: str, endpoint: str) -> ObjectStore:
@@ -140,8 +141,8 @@ def _is_whole(store: FolderStore, key: str) -> bool:
 
 
 def test_s27_a_writer_killed_at_any_moment_leaves_whole_objects_or_none(tmp_path: Path) -> None:
-    """Kill -9 in the middle of half-megabyte puts, ten times; a successor can still create every key."""
-    for turn in range(10):
+    """Kill -9 in the middle of half-megabyte puts, six times; a successor can still create every key."""
+    for turn in range(6):
         writer = _writer(tmp_path / str(turn), "a", 100_000)
         try:
             assert writer.stdout is not None

@@ -22,6 +22,7 @@ class ObjectStoreSuite:
 
     is_atomic_under_race = True
     """Emulators of S3 check a condition and put in two steps; the real one does not."""
+    comings_and_goings = 200
 
     def test_it_is_an_object_store(self, store: ObjectStore) -> None:
         """Nothing of the port is missing."""
@@ -141,3 +142,18 @@ class ObjectStoreSuite:
         assert [info.key for info in store.scan("")] == ["d"]
         store.create("a", b"again")
         assert store.get("a") == b"again"
+
+    def test_creates_deletes_and_lists_in_one_folder_do_not_disturb_each_other(self, store: ObjectStore) -> None:
+        """The outbox: entries come and go while others list it, and the folder is often empty."""
+
+        def come_and_go(worker: int) -> None:
+            for n in range(self.comings_and_goings):
+                key = f"outbox/{worker % 2}/{worker}-{n}"
+                store.create(key, b"x")
+                assert key in {info.key for info in store.scan("outbox/")}
+                store.folders("outbox/")
+                store.delete([key])
+
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(come_and_go, range(4)))
+        assert list(store.scan("outbox/")) == []

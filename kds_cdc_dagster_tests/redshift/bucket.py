@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import uuid
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -70,6 +71,12 @@ class S3Place:
     def create_bucket(self) -> None:
         """Make `bucket`."""
         self._client.create_bucket(Bucket=self.bucket)
+
+    def another(self) -> S3Place:
+        """The same emulator with a fresh bucket."""
+        place = replace(self, bucket=f"kds-{uuid.uuid4().hex[:12]}")
+        place.create_bucket()
+        return place
 
     def url(self, key: str) -> str:
         """Address of an object of `bucket`."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from kds_cdc_dagster_tests.redshift import wire
 from kds_cdc_dagster_tests.redshift.copy import Copy
 from kds_cdc_dagster_tests.redshift.refusals import refuse
-from kds_cdc_dagster_tests.redshift.rewrite import rewritten, widened
+from kds_cdc_dagster_tests.redshift.rewrite import literal_columns, replaced_view, rewritten, widened
 from kds_cdc_dagster_tests.redshift.tokens import tokens
 from kds_cdc_dagster_tests.redshift.unload import Unload
 
@@ -24,6 +24,9 @@ class Plan:
     copy: Copy | None = None
     unload: Unload | None = None
     widened: tuple[str, str, int] | None = None
+    replaces_view: str = ""
+    """A late-binding view is replaced whatever its columns were; PostgreSQL has to drop it first."""
+    literal_columns: tuple[str, dict[str, int]] = ("", {})
     is_truncate: bool = False
     is_commit: bool = False
 
@@ -41,4 +44,11 @@ def plan(sql: str, status: bytes) -> Plan:
     refuse(parts, status)
     if found := widened(parts):
         return Plan(sql, _STANDS_FOR_IT, widened=found)
-    return Plan(sql, rewritten(parts), is_truncate=verb == "truncate", is_commit=verb in {"commit", "end"})
+    return Plan(
+        sql,
+        rewritten(parts),
+        replaces_view=replaced_view(parts),
+        literal_columns=literal_columns(parts),
+        is_truncate=verb == "truncate",
+        is_commit=verb in {"commit", "end"},
+    )

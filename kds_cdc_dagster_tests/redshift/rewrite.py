@@ -15,6 +15,7 @@ KEY_CHECK = "redshift_key_"
 _VARCHAR_BYTES_MAX = 65535
 _DEFAULT_VARCHAR = ("varchar", "(", "256", ")")
 _RENAMED = {"nvl": "coalesce", "len": "length"}
+_HIDDEN = ["information_schema", ".", "columns"]
 _SETTINGS = {"query_group", "wlm_query_slot_count", "enable_case_sensitive_identifier"}
 _CREATE_TABLE = re.compile(r"^create (?:local )?(?:temp |temporary )?table (?:if not exists )?")
 _ALTER_TYPE = re.compile(r"^alter table ([\w.]+) alter column (\w+) type (?:varchar|character varying) \( (\w+) \)$")
@@ -34,6 +35,25 @@ def rewritten(parts: Sequence[Token]) -> str:
     if text.startswith("set ") and common[1].text in _SETTINGS:
         return join([common[0], *_words("rs", "."), *common[1:]])
     return join(common)
+
+
+def literal_columns(parts: Sequence[Token]) -> tuple[str, dict[str, int]]:
+    """Table of a CREATE TABLE AS, and its columns that are bare literals: they get just the literal's width."""
+    text = normal(parts)
+    if not (match := _CREATE_TABLE.match(text)) or " as select " not in text:
+        return "", {}
+    found = {
+        name.text: max(len(value.text.encode()) - 2, 1)
+        for value, word, name in zip(parts, parts[1:], parts[2:], strict=False)
+        if value.kind == "text" and word.text == "as"
+    }
+    return text[match.end() :].split()[0], found
+
+
+def replaced_view(parts: Sequence[Token]) -> str:
+    """Name of the late-binding view that the statement makes; empty if it does nothing of the kind."""
+    match = re.match(r"create (?:or replace )?view ([\w.]+) as .* with no schema binding$", normal(parts), re.DOTALL)
+    return match[1] if match else ""
 
 
 def widened(parts: Sequence[Token]) -> tuple[str, str, int] | None:
@@ -58,6 +78,9 @@ def _words(*texts: str) -> list[Token]:
 def _common(parts: Sequence[Token]) -> Iterator[Token]:
     """Functions and casts that have other names, or other widths, there."""
     for at, part in enumerate(parts):
+        if [p.text for p in parts[at : at + 3]] == _HIDDEN:
+            yield Token("word", "public")  # our view of that name: without late-binding views
+            continue
         after = parts[at + 1].text if at + 1 < len(parts) else ""
         before = parts[at - 1].text if at else ""
         is_type = before == "::" or (before == "as" and after in {")", "("} and _in_cast(parts, at))

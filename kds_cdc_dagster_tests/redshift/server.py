@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Self
@@ -94,8 +93,7 @@ def redshift_with_s3(postgres: Postgres = POSTGRES) -> Iterator[RedshiftStandIn]
     server.start()
     try:
         _, port = server.get_host_and_port()
-        s3 = S3Place(f"http://127.0.0.1:{port}", f"kds-{uuid.uuid4().hex[:12]}")
-        s3.create_bucket()
+        s3 = S3Place(f"http://127.0.0.1:{port}", "").another()
         with RedshiftStandIn(s3, postgres=postgres) as stand_in:
             yield stand_in
     finally:

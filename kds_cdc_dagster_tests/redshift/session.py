@@ -95,6 +95,9 @@ class Session:
         except Refused as refused:
             self._backend.fail_transaction()
             replies = [refused.error.frame]
+        except (ArithmeticError, LookupError, NotImplementedError, TypeError, ValueError) as error:
+            self._backend.fail_transaction()
+            replies = [ServerError("XX000", f"the stand-in failed: {error!r}").frame]
         self._send([*replies, wire.ready(self._backend.status)])
 
     def _read_unit(self) -> list[Frame]:
@@ -149,7 +152,10 @@ class Session:
         if planned.widened:
             self._widen(*planned.widened)
             return [_BIND_COMPLETE, wire.complete("ALTER TABLE")]
+        if planned.replaces_view:
+            return self._in_transaction(lambda: self._replaced(planned))
         replies = self._forwarded(frames)
+        self._narrow(*planned.literal_columns)
         if planned.is_truncate and self._backend.status == wire.IN_TRANSACTION:
             self._backend.query("commit")  # TRUNCATE commits the transaction it runs in
         return replies
@@ -192,6 +198,13 @@ class Session:
         text = f"Load into table '{command.table}' completed, {rows} record(s) loaded successfully."
         return self._counted("copy", rows, text)
 
+    def _replaced(self, planned: Plan) -> list[Frame]:
+        """By statements of our own: a simple query makes PostgreSQL forget the client's unnamed statement."""
+        self._backend.query(f"drop view if exists {planned.replaces_view}")
+        self._backend.query(planned.text)
+        self._backend.query(f"comment on view {planned.replaces_view} is 'late-binding'")
+        return [_BIND_COMPLETE, wire.complete("CREATE VIEW")]
+
     def _counted(self, verb: str, rows: int, text: str) -> list[Frame]:
         self._backend.query(f"select set_config('rs.last_{verb}_count', '{rows}', false)")
         return [_BIND_COMPLETE, wire.notice(text), wire.complete(verb.upper())]
@@ -203,6 +216,16 @@ class Session:
         if current and current[0][0] == str(size_bytes):
             raise Refused("0A000", "target column size should be different")
         self._backend.query(widening(table, column, size_bytes))
+
+    def _narrow(self, table: str, columns: dict[str, int]) -> None:
+        """CREATE TABLE AS gives a bare literal's column the literal's width; PostgreSQL makes it `text`."""
+        if not columns:
+            return
+        query = f"select attname from pg_attribute where attrelid = '{table}'::regclass and atttypid = 'text'::regtype"
+        for (name,) in self._backend.query(query).values:
+            if size_bytes := columns.get(str(name)):
+                check = f'constraint "{BYTES_CHECK}{name}" check (octet_length({name}) <= {size_bytes})'
+                self._backend.query(f"alter table {table} add {check}")
 
     def _suffer(self, faults: Sequence[Fault], when: When, planned: Plan) -> None:
         """Whatever a test ordered for this point of the statement."""

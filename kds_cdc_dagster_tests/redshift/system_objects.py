@@ -43,6 +43,10 @@ create view svv_columns as
     case udt_name when 'jsonb' then 'super' when 'bytea' then 'binary varying' else data_type end as data_type,
     character_maximum_length::int, numeric_precision::int, numeric_scale::int
   from information_schema.columns;
+-- Stands in for information_schema.columns, which on Redshift does not know late-binding views.
+create view columns as
+  select c.* from information_schema.columns c
+  where obj_description(format('%I.%I', table_schema, table_name)::regclass) is distinct from 'late-binding';
 create view svv_tables as
   select table_catalog, table_schema, table_name, table_type from information_schema.tables;
 """

@@ -177,9 +177,8 @@ def unloaded(stand_in: RedshiftStandIn, prefix: str, clauses: str = "", query: s
     """UNLOAD; what pg_last_unload_count() says."""
     with closing(connect(stand_in)) as connection, connection.cursor() as cursor:
         text = query.replace("'", "''")
-        cursor.execute(
-            f"UNLOAD ('{text}') TO '{stand_in.s3.url(prefix)}' IAM_ROLE '{ROLE}' FORMAT AS PARQUET {clauses} MANIFEST VERBOSE"
-        )
+        where = f"'{stand_in.s3.url(prefix)}' IAM_ROLE '{ROLE}'"
+        cursor.execute(f"UNLOAD ('{text}') TO {where} FORMAT AS PARQUET {clauses} MANIFEST VERBOSE")
         cursor.execute("select pg_last_unload_count()")
         return int(cursor.fetchall()[0][0])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import io
 import json
 from collections.abc import Callable, Iterator, Sequence
@@ -167,6 +168,8 @@ def _array(field: Field, values: Sequence[str | None]) -> pa.Array:
     kind = _base(field)[1]
     if kind == pa.bool_():
         return pa.array([None if value is None else value == "t" for value in values], kind)
+    if pa.types.is_time(kind):
+        return pa.array([value and dt.time.fromisoformat(value) for value in values], kind)
     if pa.types.is_timestamp(kind):
         values = [value and value.removesuffix("+00") for value in values]
     return pc.cast(pa.array(values, pa.string()), kind)

@@ -5,8 +5,10 @@
 --                hash <8 bytes stream tag><16 bytes identity> -> <8 bytes content hash>[<segment>]
 -- ARGV[1]: id of the life the caller works in. A reply of 0 says: not (or no longer) that life.
 
-local COMMITTED, ROW_POSITION, LINEAGE, HOLD, HOLD_VERSION = 1, 2, 3, 4, 5
-local MESSAGE_ID, SEQUENCE_NUMBER, WORKER, SETTLED_AT_MS, PARKERS = 6, 7, 8, 9, 10
+-- A record is packed as ten values one after the other, which unpack without making a table:
+-- committed, row position, lineage, hold, hold version, message id, sequence number, worker,
+-- settled at (ms), parkers: a JSON list of claim, slot, claim, slot, ... or '' if none.
+local NEW_STREAM = cmsgpack.pack('', '', '', '', 0, '', '', '', 0, '')
 
 -- Arguments of one command: Lua's unpack gives up near 8,000. Even, so that pairs stay together.
 local ARGUMENTS_MAX = 4000
@@ -65,43 +67,53 @@ local function put_markers(key, pairs_, ttl_seconds)
   redis.call('EXPIRE', key, ttl_seconds)
 end
 
--- Records of streams by name, read at once; calls of one stream share the table.
+-- Packed records of streams by name, read at once.
 local function records_of(names)
   local records = {}
   if #names == 0 then return records end
   local packed = look_up(KEYS[2], names)
-  for i = 1, #names do
-    records[names[i]] = records[names[i]]
-      or (packed[i] and cmsgpack.unpack(packed[i]) or { '', '', '', '', 0, '', '', '', 0, {} })
-  end
+  for i = 1, #names do records[names[i]] = packed[i] or NEW_STREAM end
   return records
 end
 
-local function put_records(records, changed)
+local function put_records(records)
   local pairs_ = {}
-  for name in pairs(changed) do
+  for name, packed in pairs(records) do
     pairs_[#pairs_ + 1] = name
-    pairs_[#pairs_ + 1] = cmsgpack.pack(records[name])
+    pairs_[#pairs_ + 1] = packed
   end
   in_parts('HSET', KEYS[2], pairs_)
 end
 
--- Parkers are a flat list: claim, slot, claim, slot, ...
-local function raise_parker(record, claim, slot)
-  local parkers = record[PARKERS]
+local function with_parker(text, claim, slot)
+  local parkers = text == '' and {} or cjson.decode(text)
   for i = 1, #parkers, 2 do
     if parkers[i] == claim then
       parkers[i + 1] = math.max(parkers[i + 1], slot)
-      return
+      return cjson.encode(parkers)
     end
   end
   parkers[#parkers + 1] = claim
   parkers[#parkers + 1] = slot
+  return cjson.encode(parkers)
 end
 
-local function identity_at(i) return ARGV[3]:sub(16 * i - 15, 16 * i) end
+local function field_at(i) return ARGV[3]:sub(24 * i - 23, 24 * i) end
 local function hash_at(i) return ARGV[4]:sub(8 * i - 7, 8 * i) end
-local function tag_at(i) return ARGV[5]:sub(8 * i - 7, 8 * i) end
+
+-- The markers in ARGV[3] and ARGV[4] become committed, in KEYS[6] for ARGV[5] seconds.
+local function commit_markers()
+  local fields, marks = {}, {}
+  for i = 1, #ARGV[3] / 24 do
+    fields[i] = field_at(i)
+    marks[2 * i - 1] = fields[i]
+    marks[2 * i] = hash_at(i)
+  end
+  put_markers(KEYS[6], marks, ARGV[5])
+  for k = 3, 5 do
+    if redis.call('EXISTS', KEYS[k]) == 1 then in_parts('HDEL', KEYS[k], fields) end
+  end
+end
 
 -- Positions are lower-case hex of fixed width: any collation the server runs under orders them as bytes.
 local function greater(a, b) return a > b and a or b end

@@ -4,17 +4,15 @@
 if state_of(ARGV[1]) ~= 'finished' then return 0 end
 
 local name = ARGV[2]
-local records = records_of({ name })
-local record = records[name]
+local record = { cmsgpack.unpack(records_of({ name })[name]) }
+local hold, version = record[4], record[5]
 if ARGV[3] == 'hold' then
-  if record[HOLD] == ARGV[4] then return 1 end
-  record[HOLD] = ARGV[4]
-  record[HOLD_VERSION] = record[HOLD_VERSION] + 1
+  if hold == ARGV[4] then return 1 end
+  record[4], record[5] = ARGV[4], version + 1
 else
-  if record[HOLD_VERSION] ~= tonumber(ARGV[4]) then return 2 end
-  if record[HOLD] == '' then return 1 end
-  record[HOLD] = ''
-  record[PARKERS] = {}
+  if version ~= tonumber(ARGV[4]) then return 2 end
+  if hold == '' then return 1 end
+  record[4], record[10] = '', ''
 end
-put_records(records, { [name] = true })
+put_records({ [name] = cmsgpack.pack(unpack(record, 1, 10)) })
 return 1

@@ -1,38 +1,32 @@
 -- Rebuilt records and markers into the unfinished life; nothing is lowered, a hold on either side stays.
--- KEYS as in settle. ARGV[2] packed records: {stream name, record}; ARGV[3] identities, ARGV[4] content
--- hashes, ARGV[5] tags: one of each a marker; ARGV[6] seconds that KEYS[6] lives.
+-- KEYS[3..5] and KEYS[6] as in settle. ARGV[2] packed: stream name, its record's ten values; ...
+-- ARGV[3], ARGV[4], ARGV[5] as in settle.
 
 if state_of(ARGV[1]) ~= 'begun' then return 0 end
 
-local rows = cmsgpack.unpack(ARGV[2])
-local names, changed = {}, {}
-for r = 1, #rows do
-  names[r] = rows[r][1]
-  changed[rows[r][1]] = true
-end
-
-local function merged(record, rebuilt)
-  local newer, older = record, rebuilt
-  if rebuilt[COMMITTED] >= record[COMMITTED] then newer, older = rebuilt, record end
-  local result = { unpack(newer, 1, PARKERS) }
-  result[ROW_POSITION] = greater(record[ROW_POSITION], rebuilt[ROW_POSITION])
-  if newer[LINEAGE] == '' then result[LINEAGE] = older[LINEAGE] end
-  result[HOLD] = record[HOLD] ~= '' and record[HOLD] or rebuilt[HOLD]
-  result[HOLD_VERSION] = math.max(record[HOLD_VERSION], rebuilt[HOLD_VERSION])
-  for i = 1, #older[PARKERS], 2 do raise_parker(result, older[PARKERS][i], older[PARKERS][i + 1]) end
-  return result
-end
-
+local WIDTH = 11
+local rebuilt, names = cmsgpack.unpack(ARGV[2]), {}
+for r = 1, #rebuilt, WIDTH do names[#names + 1] = rebuilt[r] end
 local records = records_of(names)
-for r = 1, #rows do records[names[r]] = merged(records[names[r]], rows[r][2]) end
-put_records(records, changed)
 
-local fields, marks = {}, {}
-for i = 1, #ARGV[3] / 16 do
-  fields[i] = tag_at(i) .. identity_at(i)
-  marks[2 * i - 1] = fields[i]
-  marks[2 * i] = hash_at(i)
+local function merged(record, loaded)
+  local newer, older = record, loaded
+  if loaded[1] >= record[1] then newer, older = loaded, record end
+  local parkers = newer[10]
+  if older[10] ~= '' then
+    local list = cjson.decode(older[10])
+    for p = 1, #list, 2 do parkers = with_parker(parkers, list[p], list[p + 1]) end
+  end
+  return cmsgpack.pack(
+    newer[1], greater(record[2], loaded[2]), newer[3] ~= '' and newer[3] or older[3],
+    record[4] ~= '' and record[4] or loaded[4], math.max(record[5], loaded[5]),
+    newer[6], newer[7], newer[8], newer[9], parkers)
 end
-put_markers(KEYS[6], marks, ARGV[6])
-for k = 3, 5 do in_parts('HDEL', KEYS[k], fields) end
+
+for r = 1, #rebuilt, WIDTH do
+  local name = rebuilt[r]
+  records[name] = merged({ cmsgpack.unpack(records[name]) }, { unpack(rebuilt, r + 1, r + 10) })
+end
+put_records(records)
+commit_markers()
 return 1

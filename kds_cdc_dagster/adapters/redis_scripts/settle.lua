@@ -1,41 +1,29 @@
 -- Records of durable segments: markers committed, `committed` never lowered. Repeating changes nothing.
 -- KEYS[3..5] generations of pending markers, KEYS[6] the bucket that takes the committed ones.
--- ARGV[2] packed calls: {stream name, number of markers, committed, row position, lineage, message id,
---         sequence number, worker, settled at (ms)}
--- ARGV[3], ARGV[4], ARGV[5] identities, content hashes, tags as in decide; ARGV[6] seconds that KEYS[6] lives
+-- ARGV[2] packed, eight values a call: stream name, committed, row position, lineage, message id,
+--         sequence number, worker, settled at (ms)
+-- ARGV[3], ARGV[4] fields and content hashes of all markers; ARGV[5] seconds that KEYS[6] lives
 
 if state_of(ARGV[1]) ~= 'finished' then return 0 end
 
+local WIDTH = 8
 local calls = cmsgpack.unpack(ARGV[2])
-local names, changed, fields, marks = {}, {}, {}, {}
-for c = 1, #calls do
-  local tag = tag_at(c)
-  names[c] = calls[c][1]
-  changed[calls[c][1]] = true
-  for _ = 1, calls[c][2] do
-    local i = #fields + 1
-    fields[i] = tag .. identity_at(i)
-    marks[2 * i - 1] = fields[i]
-    marks[2 * i] = hash_at(i)
+local names = {}
+for c = 1, #calls, WIDTH do names[#names + 1] = calls[c] end
+local records = records_of(names)
+
+local function settled(record, c)
+  local committed, row_position, lineage, hold, version, message, sequence, worker, at_ms, parkers =
+    cmsgpack.unpack(record)
+  if calls[c + 3] ~= '' then lineage = calls[c + 3] end
+  if calls[c + 7] >= at_ms then -- informative: those of the latest settle
+    message, sequence, worker, at_ms = calls[c + 4], calls[c + 5], calls[c + 6], calls[c + 7]
   end
+  committed, row_position = greater(committed, calls[c + 1]), greater(row_position, calls[c + 2])
+  return cmsgpack.pack(committed, row_position, lineage, hold, version, message, sequence, worker, at_ms, parkers)
 end
 
-local records = records_of(names)
-for c = 1, #calls do
-  local call, record = calls[c], records[calls[c][1]]
-  record[COMMITTED] = greater(record[COMMITTED], call[3])
-  record[ROW_POSITION] = greater(record[ROW_POSITION], call[4])
-  if call[5] ~= '' then record[LINEAGE] = call[5] end
-  if call[9] >= record[SETTLED_AT_MS] then
-    record[MESSAGE_ID], record[SEQUENCE_NUMBER], record[WORKER], record[SETTLED_AT_MS] =
-      call[6], call[7], call[8], call[9]
-  end
-end
-put_records(records, changed)
-put_markers(KEYS[6], marks, ARGV[6])
-if #fields > 0 then
-  for k = 3, 5 do
-    if redis.call('EXISTS', KEYS[k]) == 1 then in_parts('HDEL', KEYS[k], fields) end
-  end
-end
+for c = 1, #calls, WIDTH do records[calls[c]] = settled(records[calls[c]], c) end
+put_records(records)
+commit_markers()
 return 1

@@ -127,22 +127,14 @@ class BodyReader:
     def read(self, body: bytes) -> Message:
         """The message in `body`. Raises Refused, or any error of a decoder that met garbage."""
         try:
-            return _bare(self._envelope.decode(body))
-        except msgspec.ValidationError:
             if body.startswith(b'{"schema"'):
-                return self._read_wrapped(body)
-        except msgspec.DecodeError:
-            if not body.strip():
-                return Control("tombstone")
-            raise
-        return classified(self._any.decode(body))
-
-    def _read_wrapped(self, body: bytes) -> Message:
-        try:
-            wrapped = self._wrapped.decode(body)
+                wrapped = self._wrapped.decode(body)
+                return _bare(wrapped.payload, bytes(wrapped.schema))
+            if b'"source"' in body:
+                return _bare(self._envelope.decode(body))
         except msgspec.ValidationError:
-            return classified(self._any.decode(body))
-        return _bare(wrapped.payload, bytes(wrapped.schema))
+            pass  # valid JSON of another form
+        return classified(self._any.decode(body)) if body.strip() else Control("tombstone")
 
 
 def _bare(envelope: _Envelope, schema: bytes | None = None) -> Message:
@@ -209,8 +201,13 @@ def _odd_envelope(document: dict[str, Any], schema: bytes | None) -> Message:
 
 def _flattened(row: dict[str, Any], schema: bytes | None) -> RowMessage:
     """ExtractNewRecordState: added fields as `__lsn` or, asked for as source.lsn, `__source_lsn`."""
-    added = {name[2:]: value for name, value in row.items() if name.startswith("__")}
-    image = {name: value for name, value in row.items() if not name.startswith("__")}
+    added: dict[str, Any] = {}
+    image: dict[str, Any] = {}
+    for name, value in row.items():
+        if name.startswith("__"):
+            added[name[2:]] = value
+        else:
+            image[name] = value
     added |= {name[7:]: value for name, value in added.items() if name.startswith("source_")}
     op = "d" if added.get("deleted") in {"true", True} else added.get("op")
     if not isinstance(op, str):

@@ -12,6 +12,8 @@ from kds_cdc_dagster.core.contracts.tables import BoundTable, Scope
 from kds_cdc_dagster.core.position import arrival
 
 OPERATIONS = frozenset(op.value for op in Op)
+# Plain texts: reading a member off an Enum class costs more than all comparisons with it.
+_DELETE, _READ, _TRUNCATE = Op.DELETE.value, Op.READ.value, Op.TRUNCATE.value
 
 
 class DebeziumContract:
@@ -39,7 +41,7 @@ def _change(message: RowMessage, delivery: Delivery, table: BoundTable, place: P
     source, op = table.source, message.op
     if op not in OPERATIONS:
         raise Refused(Reason.UNSUPPORTED_OPERATION, f"operation {op[:20]}")
-    if op == Op.TRUNCATE:
+    if op == _TRUNCATE:
         if source.on.truncate == "quarantine":
             raise Refused(Reason.TRUNCATE_REFUSED, "the source's policy refuses truncates")
         key, scope = "", Scope(delivery.group_id, None, None)
@@ -77,7 +79,7 @@ def _change(message: RowMessage, delivery: Delivery, table: BoundTable, place: P
 
 def _routed(message: RowMessage, delivery: Delivery, table: BoundTable) -> tuple[str, Scope]:
     """Key and scope of a row. Of a delete only the key is trusted, and what is not empty besides."""
-    is_delete = message.op == Op.DELETE
+    is_delete = message.op == _DELETE
     part = "before" if is_delete else "after"
     if is_delete and message.before is None:
         raise Refused(Reason.MISSING_KEY, "a delete without its old row")
@@ -92,7 +94,7 @@ def _order(
 ) -> tuple[str | None, str | None, int, int]:
     """(stream position, row position, phase, rank). Reads prove nothing about the stream's order."""
     row_position = None if found is None else found.row_position
-    if message.op == Op.READ:
+    if message.op == _READ:
         is_incremental = found is None or message.source.snapshot == "incremental"
         if is_incremental:
             return None, row_position, Phase.STREAMING, Rank.INCREMENTAL
@@ -104,7 +106,7 @@ def _order(
 
 def _identifying(message: RowMessage, found: Coordinates | None, content_hash: str) -> tuple[object, ...]:
     """Coordinates; of a read, which has no stable ones, also its content and (without any) its time."""
-    if message.op != Op.READ:
+    if message.op != _READ:
         return found.identity if found is not None else ()
     return (*(found.identity if found is not None else (str(message.source.ts_ms),)), content_hash)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from kds_cdc_dagster.core.values.decoder import UNAVAILABLE, Unavailable, compile_decoder
 from kds_cdc_dagster.core.values.encoding import Encoding, encoding_of
 from kds_cdc_dagster.core.values.logical import LogicalType, logical_types
-from kds_cdc_dagster.core.values.target import TargetType, Undecodable, target_type
+from kds_cdc_dagster.core.values.target import TargetType, Undecodable, json_text, target_type
 
 __all__ = [
     "UNAVAILABLE",
@@ -20,6 +20,7 @@ __all__ = [
     "Undecodable",
     "compile_decoder",
     "encoding_of",
+    "json_text",
     "logical_types",
     "target_type",
 ]

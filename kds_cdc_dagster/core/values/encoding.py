@@ -37,7 +37,7 @@ class Declared(NamedTuple):
     scale: int | None
 
 
-_DECLARED = re.compile(r"^([a-z_0-9 ]+?)\s*(?:\(\s*(\d+)\s*(?:,\s*(-?\d+)\s*)?\))?\s*([a-z ]*)(\[\])*$")
+_DECLARED = re.compile(r"^([a-z_0-9 ]+?)\s*(?:\(\s*(\d+)\s*(?:,\s*(-?\d+)\s*)?\)\s*([a-z ]*))?(\[\])*$")
 _INTEGERS = frozenset(
     ("int2", "int4", "int8", "smallint", "integer", "int", "bigint", "tinyint", "mediumint", "oid", "year", "serial")
 )
@@ -127,34 +127,35 @@ def declared_type(text: str) -> Declared:
     if match is None:
         return Declared(text.strip().lower(), None, None)
     name, precision, scale, tail, is_array = match.groups()
-    name = "array" if is_array else f"{name} {tail}".strip()
+    name = "array" if is_array else f"{name} {tail or ''}".strip()
     return Declared(name, int(precision) if precision else None, int(scale) if scale else None)
 
 
 def _from_declared(text: str, source: Source) -> Encoding:
     declared = declared_type(text)
+    found = _numeric(declared, source) or _temporal(declared, source)
+    if found is not None:
+        return found
+    if declared.name in _BYTES:
+        return Encoding("bytes", source.binary_handling_mode)
+    if declared.name in {"bit", "bit varying", "varbit"}:
+        return Encoding("bits" if declared.name != "bit" or (declared.precision or 1) > 1 else "boolean")
+    return Encoding("json" if declared.name == "array" else _PLAIN.get(declared.name, "text"))
+
+
+def _numeric(declared: Declared, source: Source) -> Encoding | None:
     base = declared.name.split(" unsigned")[0].split(" zerofill")[0]
+    decimal = Encoding("decimal", source.decimal_handling_mode)
     if base in _INTEGERS:
+        if source.connector == "oracle":  # Oracle's INTEGER is a NUMBER(38)
+            return decimal._replace(scale=0)
         is_wrapped = base == "bigint" and "unsigned" in declared.name
         if is_wrapped and source.bigint_unsigned_handling_mode == "precise":
             return Encoding("decimal", "precise", scale=0)
         return Encoding("unsigned" if is_wrapped else "integer")
-    if base in _FLOATS:
-        is_number = source.connector == "oracle" and base == "float"  # Oracle's FLOAT is a NUMBER
-        return Encoding("decimal", source.decimal_handling_mode) if is_number else Encoding("float")
-    if base in _DECIMALS:
-        return Encoding("decimal", source.decimal_handling_mode, scale=_scale(declared, base, source))
-    if base in _BYTES:
-        return Encoding("bytes", source.binary_handling_mode)
-    return _temporal(declared, source) or _other(declared)
-
-
-def _other(declared: Declared) -> Encoding:
-    if declared.name in {"bit", "bit varying", "varbit"}:
-        return Encoding("bits" if declared.name != "bit" or (declared.precision or 1) > 1 else "boolean")
-    if declared.name == "array":
-        return Encoding("json")
-    return Encoding(_PLAIN.get(declared.name, "text"))
+    if base in _FLOATS:  # Oracle's FLOAT is a NUMBER as well
+        return decimal if source.connector == "oracle" and base == "float" else Encoding("float")
+    return decimal._replace(scale=_scale(declared, base, source)) if base in _DECIMALS else None
 
 
 def _scale(declared: Declared, base: str, source: Source) -> int | None:

@@ -10,7 +10,7 @@ import re
 from base64 import b64decode, urlsafe_b64decode
 from collections.abc import Callable
 from datetime import UTC, date, datetime, time, timedelta
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from functools import partial
 
 from kds_cdc_dagster.core.catalogue import Source
@@ -20,6 +20,8 @@ from kds_cdc_dagster.core.values.target import Undecodable
 EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 zone-less on purpose: zone-less values are read as they stand
 EPOCH_DAY = EPOCH.toordinal()
 UNSIGNED_RANGE = 1 << 64
+UNSCALED_MAX = 1024
+"""Characters of a base64 decimal, far above any target: making digits of more would take too long."""
 _INFINITE_SECONDS = 9_223_372_036_000
 """PostgreSQL's infinite timestamps lie just beyond this, at about ±292,278 years."""
 _INFINITE_DAYS = 2_147_000_000
@@ -31,6 +33,7 @@ _SPECIAL = {
     "Infinity": "Infinity",
     "-Infinity": "-Infinity",
 }
+_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,6})?", re.ASCII)
 _ISO_INTERVAL = re.compile(
     r"^P(?:(-?\d+)Y)?(?:(-?\d+)M)?(?:(-?\d+)D)?(?:T(?:(-?\d+)H)?(?:(-?\d+)M)?(?:(-?)(\d+)(?:\.(\d+))?S)?)?$"
 )
@@ -100,15 +103,14 @@ def _decimal_text(encoding: Encoding, text: str) -> Decimal:
         return _shifted(Decimal(unscaled(text)), encoding.scale)
     if encoding.mode == "double" and text not in _SPECIAL:
         raise Undecodable("not a JSON number")
-    try:
-        return Decimal(_SPECIAL.get(text, text))
-    except InvalidOperation:
-        raise Undecodable("not a decimal number") from None
+    if text not in _SPECIAL and not _NUMBER.fullmatch(text):
+        raise Undecodable("not a decimal number")
+    return Decimal(_SPECIAL.get(text, text))
 
 
 def unscaled(value: object) -> int:
     """The integer of a base64 decimal: big-endian two's complement. Raises ValueError or TypeError."""
-    if not isinstance(value, str) or not value:
+    if not isinstance(value, str) or not 0 < len(value) <= UNSCALED_MAX:
         raise Undecodable("not a base64 decimal")
     return int.from_bytes(b64decode(value, validate=True), "big", signed=True)
 

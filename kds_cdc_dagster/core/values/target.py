@@ -12,6 +12,7 @@ from collections.abc import Callable
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Context, Decimal, Inexact, InvalidOperation
 from functools import lru_cache, partial
+from math import inf, isinf
 from typing import NamedTuple
 
 import msgspec
@@ -21,9 +22,12 @@ REPLACEMENT = "\ufffd"
 """What a NUL becomes: no warehouse text can hold it, and cutting there would lose the rest."""
 
 _EXACT = Context(prec=200, traps=[Inexact, InvalidOperation])
+_WHOLE_MAX = 1 << 64
+"""Beyond every integer type. Checked before a number is written out: 1e999999999 would take all memory."""
+_PLACES_MAX = 200
 _DIGITS = {"smallint": 16, "integer": 32, "bigint": 64}
 _TYPE = re.compile(r"^(\w+)(?:\((\d+)(?:,\s*(\d+))?\))?$")
-UUID = re.compile(r"^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
+UUID = re.compile(r"^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
 """A uuid in canonical form."""
 _ESCAPED_NUL = re.compile(r"(?<!\\)((?:\\\\)*)\\u0000")
 _JSON = msgspec.json.Encoder(decimal_format="number")
@@ -89,15 +93,18 @@ def _integer(target: TargetType, value: object) -> int:
 def _whole(value: object) -> int:
     if isinstance(value, int):
         return int(value)
-    if isinstance(value, float | Decimal) and value == (number := int(value)):
+    if isinstance(value, float | Decimal) and -_WHOLE_MAX < value < _WHOLE_MAX and value == (number := int(value)):
         return number
     raise Undecodable("not a whole number")
 
 
 def _double(_: TargetType, value: object) -> float:
-    if isinstance(value, int | float | Decimal):
-        return float(value)
-    raise Undecodable("not a number")
+    if not isinstance(value, int | float | Decimal):
+        raise Undecodable("not a number")
+    number = float(value)
+    if isinf(number) and value not in {inf, -inf}:
+        raise Undecodable("number is beyond a double")
+    return number
 
 
 def _decimal(target: TargetType, value: object) -> Decimal:
@@ -146,7 +153,7 @@ def _as_text(value: object) -> str:
         return value
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, Decimal) and value.is_finite():
+    if isinstance(value, Decimal) and value.is_finite() and abs(value.adjusted()) < _PLACES_MAX:
         return f"{value:f}"
     if isinstance(value, int | float | Decimal):
         return str(value)

@@ -1,0 +1,1 @@
+"""The packaged demonstration: excerpts of real captures and the source's own final rows."""

@@ -1,0 +1,229 @@
+"""Typed rows: recorded changes of one entity as an Arrow table with the entity's columns.
+
+A column that a change does not know (a delete's values, an unchanged large column, a column its table does
+not have yet) is null and named in `_missing`: the fold and the merge keep the last known value there.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kds_cdc_dagster.core.catalogue import Catalogue, Entity, Source
+from kds_cdc_dagster.core.change import Op, Reason
+from kds_cdc_dagster.core.contracts.tables import folded
+from kds_cdc_dagster.core.values import logical_types
+from kds_cdc_dagster.load.typed_columns import ColumnReader, ColumnResult, arrow_type
+from kds_cdc_dagster.load.typed_images import read_image
+
+_JSON = msgspec.json.Encoder(decimal_format="number", order="deterministic")
+_INSTANT = pa.timestamp("us", "UTC")
+_META: Sequence[tuple[str, pa.DataType]] = (
+    ("_source", pa.string()),
+    ("_relation", pa.string()),
+    ("_op", pa.string()),
+    ("_row_order", pa.string()),
+    ("_row_position", pa.string()),
+    ("_identity", pa.string()),
+    ("_content_hash", pa.string()),
+    ("_company", pa.string()),
+    ("_tenant", pa.string()),
+    ("_missing", pa.string()),  # "" or ",a,b,": columns this change does not know
+    ("_extra", pa.string()),  # JSON object of columns the catalogue does not list, or null
+    ("_occurred_at", _INSTANT),
+    ("_sent_at", _INSTANT),
+    ("_record", pa.int32()),  # index into the records
+)
+
+_Missing = dict[int, set[str]]
+_Refused = dict[int, tuple[Reason, str]]
+SHAPES_MAX = 256
+"""Sets of column names remembered per part; a table has one or two at a time."""
+Refusal = tuple[int, Reason, str]
+"""(index into the records, reason, detail that names column and rule)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Typed:
+    """Typed rows, the records that could not become rows, and what drifted."""
+
+    table: pa.Table
+    refused: list[Refusal] = field(default_factory=list)
+    drift: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """(new_column | dropped_column | nul_replaced, column) -> rows."""
+
+
+def typed_schema(entity: Entity) -> pa.Schema:
+    """Schema of the typed rows of `entity`: its columns, then ours (which start with an underscore)."""
+    return pa.schema([*((column.name, arrow_type(column.type)) for column in entity.columns), *_META])
+
+
+def typed(records: pa.Table, entity: Entity, catalogue: Catalogue) -> Typed:
+    """Type the accepted records (`journal.segment.SCHEMA`) of one entity, in their order.
+
+    Bodies that cannot be read and values that do not fit are refused, each with its reason; the others
+    are not held up. Raises KeyError for a source that the catalogue does not have.
+    """
+    result = Typed(typed_schema(entity).empty_table())
+    parts = [part.table(result) for part in _parts(records, entity, catalogue, result)]
+    if not parts:
+        return result
+    table = pa.concat_tables(parts)
+    if len(parts) > 1:
+        table = table.sort_by("_record")
+    return Typed(table, sorted(result.refused, key=lambda refusal: refusal[0]), result.drift)
+
+
+class _Shape(NamedTuple):
+    """What the column names of an image say, the same for every row of that shape."""
+
+    pick: Callable[[Mapping[str, Any]], tuple[Any, ...]]
+    """The values of the entity's columns, in order; None where the image has none."""
+    missing: tuple[str, ...]
+    extra: tuple[str, ...] = ()
+    refusal: str = ""
+
+
+def _parts(records: pa.Table, entity: Entity, catalogue: Catalogue, result: Typed) -> list[_Part]:
+    """Rows by source and wrapper schema: what decides how a column is read."""
+    parts: dict[tuple[str, bytes | None], _Part] = {}
+    sources, ops, bodies = (records.column(name).to_pylist() for name in ("source", "op", "body"))
+    for record, (source, op, body) in enumerate(zip(sources, ops, bodies, strict=True)):
+        image = read_image(body, op)
+        if image is None:
+            result.refused.append((record, Reason.UNDECODABLE_VALUE, "no row image in the body"))
+            continue
+        key = (source, image.schema)
+        part = parts.get(key)
+        if part is None:
+            part = parts[key] = _Part(records, entity, catalogue.source_by_id[source], image.schema)
+        part.add(record, op, image.row)
+    return list(parts.values())
+
+
+class _Part:
+    """Rows of one source under one schema."""
+
+    def __init__(self, records: pa.Table, entity: Entity, source: Source, schema: bytes | None) -> None:
+        logical = {} if schema is None else folded(logical_types(schema), source)
+        self._records = records
+        self._entity = entity
+        self._source = source
+        self._readers = {c.name: ColumnReader(c, source, logical.get(c.name)) for c in entity.columns}
+        self._indices: list[int] = []
+        self._rows: list[tuple[Any, ...]] = []
+        self._extras: list[str | None] = []
+        self._shapes: list[_Shape] = []
+        self._known: dict[tuple[str, ...], _Shape] = {}
+        self._names = tuple(self._readers)
+        key = frozenset(entity.primary_key)
+        self._of_delete = _Shape(self._picker(key), self._in_order(frozenset(self._names) - key))
+        self._of_truncate = _Shape(self._picker(frozenset()), self._names)
+
+    def add(self, record: int, op: str, row: Mapping[str, Any]) -> None:
+        """Add a record's row. Of a delete's image only the key is real."""
+        row = folded(row, self._source)
+        if op == Op.TRUNCATE:
+            shape = self._of_truncate
+        elif op == Op.DELETE:
+            shape = self._of_delete
+        else:
+            shape = self._shape(tuple(row))
+        self._indices.append(record)
+        self._rows.append(shape.pick(row))
+        self._extras.append(_JSON.encode({n: row[n] for n in shape.extra}).decode() if shape.extra else None)
+        self._shapes.append(shape)
+
+    def _shape(self, names: tuple[str, ...]) -> _Shape:
+        found = self._known.get(names)
+        if found is None:
+            if len(self._known) >= SHAPES_MAX:
+                self._known.clear()
+            found = self._known[names] = self._new_shape(frozenset(names))
+        return found
+
+    def _new_shape(self, names: frozenset[str]) -> _Shape:
+        policy, columns = self._source.on, frozenset(self._names)
+        dropped, new = self._in_order(columns - names), tuple(sorted(names - columns))
+        refusals = {
+            f"column {', '.join(dropped)}: dropped by the source": dropped and policy.dropped_column == "quarantine",
+            f"column {', '.join(new)}: not in the catalogue": new and policy.new_column == "quarantine",
+        }
+        refusal = "; ".join(text for text, is_refused in refusals.items() if is_refused)
+        return _Shape(self._picker(names), dropped, new, refusal)
+
+    def _picker(self, present: Collection[str]) -> Callable[[Mapping[str, Any]], tuple[Any, ...]]:
+        if len(self._names) > 1 and all(name in present for name in self._names):
+            return itemgetter(*self._names)
+        names = tuple(name if name in present else None for name in self._names)
+        return lambda row: tuple(None if name is None else row.get(name) for name in names)
+
+    def _in_order(self, names: Collection[str]) -> tuple[str, ...]:
+        return tuple(name for name in self._readers if name in names)
+
+    def table(self, result: Typed) -> pa.Table:
+        """The part's typed rows; refusals and drift go to `result`."""
+        missing: _Missing = {}
+        refused: _Refused = {
+            row: (Reason.SCHEMA_DRIFT, shape.refusal) for row, shape in enumerate(self._shapes) if shape.refusal
+        }
+        columns = zip(self._names, zip(*self._rows, strict=True), strict=True)
+        arrays = [self._array(self._readers[n].read(v), (n, missing, refused), result) for n, v in columns]
+        self._count_drift(result)
+        table = pa.table([*arrays, *self._meta(missing)], schema=typed_schema(self._entity))
+        if not refused:
+            return table
+        result.refused.extend((self._indices[row], *why) for row, why in refused.items())
+        return table.filter(pa.array([row not in refused for row in range(len(self._rows))]))
+
+    def _array(self, read: ColumnResult, about: tuple[str, _Missing, _Refused], result: Typed) -> pa.Array:
+        """The column's array; what it does not know or refuses is noted."""
+        name, missing, refused = about
+        for row in read.unavailable:
+            missing.setdefault(row, set()).add(name)
+        for row, error in read.refused:
+            if self._source.on.incompatible == "quarantine":
+                refused.setdefault(row, (Reason.UNDECODABLE_VALUE, str(error)))
+            else:
+                missing.setdefault(row, set()).add(name)
+                result.drift["incompatible", name] += 1
+        if read.nul_replaced:
+            result.drift["nul_replaced", name] += read.nul_replaced
+        return read.array
+
+    def _count_drift(self, result: Typed) -> None:
+        for shape, rows in Counter(self._shapes).items():
+            if shape is self._of_delete or shape is self._of_truncate:
+                continue
+            result.drift.update({("dropped_column", name): rows for name in shape.missing})
+            result.drift.update({("new_column", name): rows for name in shape.extra})
+
+    def _meta(self, missing: _Missing) -> list[pa.Array]:
+        taken = self._records.take(pa.array(self._indices, pa.int64())).combine_chunks()
+        schema, table = taken["schema_name"], taken["table_name"]
+        relation = pc.if_else(pc.equal(schema, ""), table, pc.binary_join_element_wise(schema, table, "."))
+        plain = ("op", "row_order", "row_position", "identity", "content_hash", "company", "tenant")
+        return [
+            taken["source"],
+            relation,
+            *(taken[name] for name in plain),
+            self._missing(missing),
+            pa.array(
+                self._extras if self._source.on.new_column == "evolve" else [None] * len(self._extras), pa.string()
+            ),
+            *(taken[name].cast(pa.timestamp("ms", "UTC")).cast(_INSTANT) for name in ("occurred_at_ms", "sent_at_ms")),
+            pa.array(self._indices, pa.int32()),
+        ]
+
+    def _missing(self, more: _Missing) -> pa.Array:
+        texts = [f",{','.join(shape.missing)}," if shape.missing else "" for shape in self._shapes]
+        for row, names in more.items():
+            texts[row] = f",{','.join(self._in_order(names.union(self._shapes[row].missing)))},"
+        return pa.array(texts, pa.string())

@@ -1,0 +1,1 @@
+"""Publishing: captured change events, and simulated kitchens with an oracle."""

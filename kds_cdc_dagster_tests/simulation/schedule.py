@@ -1,0 +1,237 @@
+"""One run: a seeded schedule of steps and faults, then calm, recovery and the final checks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from unittest import mock
+
+import msgspec
+
+from kds_cdc_dagster.adapters.memory_state import MemoryState
+from kds_cdc_dagster.intake.release import release_stream
+from kds_cdc_dagster.journal import claims
+from kds_cdc_dagster.ports import Message
+from kds_cdc_dagster_tests.simulation.baton import Actor, Crash
+from kds_cdc_dagster_tests.simulation.checks import findings
+from kds_cdc_dagster_tests.simulation.codec import quick_segments
+from kds_cdc_dagster_tests.simulation.plan import plan
+from kds_cdc_dagster_tests.simulation.ports import Steps
+from kds_cdc_dagster_tests.simulation.site import DEAD_AFTER_SECONDS, VISIBILITY_SECONDS, Site
+from kds_cdc_dagster_tests.simulation.traffic import Script, Sent, Wire, scripts
+from kds_cdc_dagster_tests.simulation.workers import counted_tokens, ticker_of, worker_body
+
+TURNS_TO_REST = 30
+"""Workers' lives after which a calm pipeline must have come to rest."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a run found; empty findings mean that every rule held."""
+
+    seed: int
+    findings: list[str]
+    trace: list[str] = field(repr=False)
+    accepted: int = 0
+
+
+class Schedule:
+    """Picks who makes the next step, and which fault strikes in between."""
+
+    def __init__(self, seed: int) -> None:
+        self.site = Site(plan(seed))
+        self.rng = self.site.rng
+        self._scripts: list[Script] = list(scripts(self.rng, has_killers=self.site.plan.has_killers))
+        self._incarnations = 0
+        self._number = 0
+        self.actors = [self._actor(f"w{number}") for number in range(self.site.plan.workers)]
+        self._older_state: MemoryState | None = None
+        self._detection_in = self._down_for = 0
+
+    def _actor(self, worker: str) -> Actor:
+        self._incarnations += 1
+        return Actor(f"{worker}.{self._incarnations}", lambda actor: worker_body(self.site, actor))
+
+    def run(self) -> None:
+        """Steps until the budget is used up or something is found."""
+        self._publish(3)
+        for _ in range(self.site.plan.steps):
+            self._step()
+            if self.site.findings:
+                return
+        for actor in self.actors:
+            if actor.sleeps_until <= self.site.clock.now():
+                actor.crash()
+        while self._publish(10):
+            pass
+        if self._detection_in > 0:
+            self.site.state._life = None
+
+    def _step(self) -> None:
+        clock = self.site.clock
+        clock.sleep(self.rng.choice((0.01, 0.05, 0.2, 1.0)))
+        if self.rng.random() < 0.15:
+            self._publish(self.rng.randint(1, 4))
+        self._strike()
+        awake = [place for place, actor in enumerate(self.actors) if actor.sleeps_until <= clock.now()]
+        if not awake:
+            clock.sleep(5.0)
+            return
+        place = self.rng.choice(awake)
+        actor = self.actors[place]
+        if self._strikes("crash"):
+            self.site.note(actor.name, f"CRASH before {actor.where}")
+            actor.crash()
+        else:
+            if self._strikes("zombie"):
+                actor.sleeps_until = clock.now() + self.rng.choice((1.5, 2.5, 1000.0)) * VISIBILITY_SECONDS
+                self.site.note(actor.name, f"SLEEPS before {actor.where}")
+                return
+            actor.step()
+        self._bury(place)
+
+    def _bury(self, place: int) -> None:
+        actor = self.actors[place]
+        if not actor.is_over:
+            return
+        if actor.failure is not None:
+            self.site.findings.append(f"escaped: {type(actor.failure).__name__}: {actor.failure}")
+        self.actors[place] = self._actor(actor.name.split(".")[0])
+
+    def _strikes(self, fault: str) -> bool:
+        chance = self.site.plan.chance(fault)
+        return chance > 0 and self.rng.random() < chance
+
+    def _publish(self, messages: int) -> int:
+        """Send from random streams; returns how many were sent."""
+        sent = 0
+        for _ in range(messages):
+            open_scripts = [script for script in self._scripts if script.left > 0]
+            if not open_scripts:
+                break
+            script = self.rng.choice(open_scripts)
+            self._number += 1
+            wire, is_regular = script.draw(self._number)
+            self._send(wire, is_regular=is_regular)
+            sent += 1
+        return sent
+
+    def _send(self, wire: Wire, *, is_regular: bool) -> None:
+        body = msgspec.json.encode(wire).decode()
+        self.site.queue.send([Message(body, wire.stream, f"{wire.number}")])
+        message_id = f"memory-{self.site.queue._groups.last_seq}"
+        self.site.sent[message_id] = Sent(wire, message_id, is_regular)
+        self.site.note("publisher", f"{message_id} {'' if is_regular else 'odd '}{body}")
+
+    # --- faults of the world -----------------------------------------------------------------
+
+    def _strike(self) -> None:
+        for fault in ("flush", "failover", "forget", "expire", "down", "expiry", "redrive"):
+            if self._strikes(fault):
+                self.site.note("world", fault.upper())
+                getattr(self, f"_{fault}")()
+        self._down_for -= 1
+        self.site.is_state_down = self._down_for > 0
+        self._detection_in -= 1
+        if self._detection_in == 0:
+            self.site.note("world", "FAILOVER DETECTED")
+            self.site.state._life = None
+        if self.rng.random() < 0.03 and self.site.plan.chance("failover"):
+            self._older_state = self.site.snapshot_of_state()
+
+    def _flush(self) -> None:
+        self.site.state.forget_everything()
+        self._older_state = None
+
+    def _failover(self) -> None:
+        """Acknowledged writes are lost; the store says so (another replication id) only some steps later."""
+        older, state = self._older_state, self.site.state
+        if older is None or older._life != state._life:
+            return
+        state._records, state._pending, state._committed = older._records, older._pending, older._committed
+        self._older_state = None
+        self._detection_in = self.rng.randint(1, 40)
+
+    def _forget(self) -> None:
+        marks = [
+            (*key, identity)
+            for of_kind in (self.site.state._pending, self.site.state._committed)
+            for key, of_stream in of_kind.items()
+            for identity in of_stream
+        ]
+        if marks:
+            self.site.state.forget_marker(*self.rng.choice(marks))
+
+    def _expire(self) -> None:
+        self.site.clock.sleep(1300.0)
+
+    def _down(self) -> None:
+        self._down_for = self.rng.randint(3, 30)
+
+    def _expiry(self) -> None:
+        self.site.clock.sleep(VISIBILITY_SECONDS + 1)
+
+    def _redrive(self) -> None:
+        self.site.redrive()
+
+
+def settle_down(site: Site, *, worker: str, is_reversed: bool = False) -> None:
+    """Calm: fresh workers tick, adopt, release and close until nothing is left to do."""
+    site.is_calm, site.is_state_down = True, False
+    listed = claims.open_claims
+    order = (lambda store: list(reversed(listed(store)))) if is_reversed else listed
+    with mock.patch.object(claims, "open_claims", order):
+        for turn in range(TURNS_TO_REST):
+            if _turn_of_calm(site, f"{worker}{turn}"):
+                return
+    site.findings.append("no rest: the calm pipeline does not drain its queue")
+
+
+def _turn_of_calm(site: Site, worker: str) -> bool:
+    """One worker's short life; whether it left nothing to do."""
+    site.clock.sleep(VISIBILITY_SECONDS + DEAD_AFTER_SECONDS + 1)
+    site.redrive()
+    ticker = ticker_of(site, worker, Steps(site, None))
+    try:
+        report = ticker.tick(budget_seconds=1e9, wait_seconds=0.0, is_draining=True)
+    except Crash:  # a killer: its message comes again, until it was received too often
+        return False
+    for record in list(site.state.streams(held_only=True)):
+        release_stream(ticker.intake, record.source, record.stream)
+    ticker.close()
+    return site.queue.depth().is_empty and not site.queue.dead_letters() and not report.failure
+
+
+def simulate(seed: int) -> Outcome:
+    """Run one seed to its end."""
+    with quick_segments(), counted_tokens():
+        schedule = Schedule(seed)
+        site = schedule.site
+        try:
+            schedule.run()
+            if not site.findings:
+                _recover(schedule)
+        finally:
+            for actor in schedule.actors:
+                actor.crash()
+    return Outcome(seed, site.findings, site.trace, len(site.witness.accepted))
+
+
+def _recover(schedule: Schedule) -> None:
+    """Recovery in two orders must end well; then zombies go on, and all must still be well."""
+    site = schedule.site
+    twin = site.twin()
+    for one, is_reversed in ((twin, True), (site, False)):
+        settle_down(one, worker="calm", is_reversed=is_reversed)
+        site.findings += [*(one.findings if one is twin else ()), *findings(one)]
+    zombies = [actor for actor in schedule.actors if not actor.is_over]
+    if not zombies or site.findings:
+        return
+    for actor in zombies:
+        for _ in range(80):
+            if not actor.is_over:
+                actor.step()
+        if actor.failure is not None:
+            site.findings.append(f"escaped: {type(actor.failure).__name__}: {actor.failure}")
+        actor.crash()
+    settle_down(site, worker="calmer")
+    site.findings += findings(site)
