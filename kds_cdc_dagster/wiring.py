@@ -186,17 +186,17 @@ def _open_inbox(s: Settings, clock: Clock) -> Inbox:
     if s.queue == "kinesis":
         raise SettingsError("not built yet", variable="KDS_CDC_QUEUE", hint="local or sqs")
     if s.queue == "sqs":
-        from kds_cdc_dagster.adapters.sqs_inbox import open_sqs_inbox
+        from kds_cdc_dagster.adapters.sqs_open import open_inbox
 
-        return open_sqs_inbox(s)
+        return open_inbox(s, clock=clock)
     return _local_queue(s.home / "queue.sqlite", s, clock)
 
 
 def _open_outbound(s: Settings, clock: Clock) -> Outbound:
     if s.queue == "sqs":
-        from kds_cdc_dagster.adapters.sqs_outbound import open_sqs_outbound
+        from kds_cdc_dagster.adapters.sqs_open import open_outbound
 
-        return open_sqs_outbound(s)
+        return open_outbound(s, clock=clock)
     return _local_queue(s.home / "queue.sqlite", s, clock)
 
 

@@ -96,7 +96,7 @@ class _Transaction:
 
     def _partition(self, select: str, column: str, value: str) -> pa.Table:
         query = f"SELECT * EXCLUDE ({column}) FROM ({select}) WHERE coalesce({column}, '') = ?"
-        return self._connection.execute(query, [value]).to_arrow_table()
+        return self._connection.sql(query, params=[value]).to_arrow_table()
 
     def _put(self, rows: pa.Table, key: str, value: str) -> ExportFile:
         sink = pa.BufferOutputStream()

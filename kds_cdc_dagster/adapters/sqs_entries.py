@@ -77,7 +77,7 @@ class EntryCalls:
                 reason = error.code if isinstance(error, CallRefused) else error.what
                 return refused | dict.fromkeys(waiting, reason)
             failed = {one.id: one for one in reply.failed or () if one.id in waiting}
-            done = {one.id for one in reply.successful or ()} - failed.keys()
+            done = {one.id for one in reply.successful or ()}
             refused |= {name: one.code for name, one in failed.items() if one.sender_fault}
             refused |= dict.fromkeys(waiting.keys() - done - failed.keys(), UNKNOWN)
             waiting = {name: entry for name, entry in waiting.items() if name in failed and name not in refused}

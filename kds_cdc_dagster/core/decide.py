@@ -170,9 +170,8 @@ class _Round:
     def __init__(self, state: StreamState, call: DecideCall) -> None:
         self._state = state
         self._call = call
-        self._base = max(state.committed, call.floor)
+        self._top = self._base = max(state.committed, call.floor)
         self._accepted: dict[str, Pending] = {}
-        self._orders: set[str] = set()
         self._hold = "" if call.is_release else state.hold
         self._parked = 0
         self.is_doubtful = False
@@ -216,8 +215,7 @@ class _Round:
         order = candidate.order
         if order is None or candidate.declared_new:
             return self._accept(candidate, Verdict.ACCEPTED)
-        is_sibling = order in self._orders and not self._call.is_dense
-        if order <= self._base and not is_sibling:
+        if order <= self._base and not self._is_sibling(order):
             return Result(Verdict.STALE)
         if not self._is_gap(order):
             return self._accept(candidate, Verdict.ACCEPTED)
@@ -228,6 +226,14 @@ class _Round:
         self._hold = f"gap after {self._base}"
         return self._park()
 
+    def _is_sibling(self, order: str) -> bool:
+        """Another row of the commit that this very call took in last.
+
+        At a position that was there before the call, a change whose marker is gone may be an old one:
+        only the durable records can tell (then it comes back declared new).
+        """
+        return not self._call.is_dense and order == self._base > self._top
+
     def _is_gap(self, order: str) -> bool:
         if not self._call.is_dense or self._base == NO_POSITION:
             return False
@@ -237,7 +243,6 @@ class _Round:
         self._accepted[candidate.identity] = Pending(candidate.content_hash, self._call.segment)
         if candidate.order is not None:
             self._base = max(self._base, candidate.order)
-            self._orders.add(candidate.order)
         return Result(verdict)
 
     def _park(self) -> Result:

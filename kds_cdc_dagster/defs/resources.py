@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import socket
 from typing import TYPE_CHECKING
 
 import dagster as dg
+
+from kds_cdc_dagster.defs.names import TAG_PROCESS
 
 if TYPE_CHECKING:
     from kds_cdc_dagster.wiring import Pipeline
@@ -12,6 +16,12 @@ if TYPE_CHECKING:
 
 class PipelineResource(dg.ConfigurableResource):  # type: ignore[type-arg]
     """A thin handle: parts live once per process, since Dagster builds resources anew for every tick."""
+
+    def setup_for_execution(self, context: dg.InitResourceContext) -> None:
+        """In a run, note which process executes it: a run whose process is gone can then be told (`defs.runs`)."""
+        run = context.dagster_run
+        if run is not None and context.instance is not None and context.instance.has_run(run.run_id):
+            context.instance.add_run_tags(run.run_id, {TAG_PROCESS: f"{socket.gethostname()}:{os.getpid()}"})
 
     def parts(self) -> Pipeline:
         """The parts of the pipeline that the environment describes. Opens nothing by itself."""

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import socket
+
 import dagster as dg
 from dagster._core.storage.dagster_run import NOT_FINISHED_STATUSES
 
-from kds_cdc_dagster.defs.names import TAG_ATTEMPT, TAG_BATCH
+from kds_cdc_dagster.defs.names import TAG_ATTEMPT, TAG_BATCH, TAG_KIND, TAG_PROCESS
+from kds_cdc_dagster.intake.liveness import is_running
 from kds_cdc_dagster.intake.offers import Runs, RunState
+
+EXPORT_PAUSE_SECONDS = 60.0
+"""After an export run that failed."""
 
 
 class DagsterRuns:
-    """Looks the runs of a batch up by tag. Replays do not count: they carry no attempt."""
+    """Looks runs up by tag. Replays and materializations by hand do not count: they carry no attempt."""
 
     def __init__(self, instance: dg.DagsterInstance) -> None:
         self._instance = instance
@@ -21,6 +27,31 @@ class DagsterRuns:
         own = [run for run in found if TAG_ATTEMPT in run.tags]
         if not own:
             return Runs(RunState.NONE, 0)
-        is_live = any(run.status in NOT_FINISHED_STATUSES for run in own)
         attempts = max(int(run.tags[TAG_ATTEMPT]) for run in own)
-        return Runs(RunState.LIVE if is_live else RunState.ENDED, attempts)
+        live = [self._is_live(run) for run in own]  # every one: each that is dead is reported
+        return Runs(RunState.LIVE if any(live) else RunState.ENDED, attempts)
+
+    def may_export(self, now: float) -> bool:
+        """Whether no run of exports alone is live, and the last one did not just fail."""
+        found = self._instance.get_run_records(filters=dg.RunsFilter(tags={TAG_KIND: "export"}), limit=1)
+        if not found:
+            return True
+        last = found[0].dagster_run
+        if self._is_live(last):
+            return False
+        return last.status == dg.DagsterRunStatus.SUCCESS or now - (found[0].end_time or 0.0) > EXPORT_PAUSE_SECONDS
+
+    def _is_live(self, run: dg.DagsterRun) -> bool:
+        """Whether the run may still do something; one whose process died unseen is reported as failed.
+
+        The default launcher watches its processes only as long as the code server lives (facts: no health check).
+        """
+        if run.status not in NOT_FINISHED_STATUSES:
+            return False
+        host, _, process_id = run.tags.get(TAG_PROCESS, "").rpartition(":")
+        if run.status != dg.DagsterRunStatus.STARTED or host != socket.gethostname() or is_running(int(process_id)):
+            return True
+        again = self._instance.get_run_by_id(run.run_id)  # it may have ended well since it was read
+        if again is not None and again.status in NOT_FINISHED_STATUSES:
+            self._instance.report_run_failed(again, "The process that executed this run is gone.")
+        return False

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import dagster as dg
 
 from kds_cdc_dagster.defs import names
+from kds_cdc_dagster.defs.handing_on import Work, waiting_work
 from kds_cdc_dagster.defs.partitions import BATCHES
 from kds_cdc_dagster.defs.resources import PipelineResource
 from kds_cdc_dagster.defs.runs import DagsterRuns
-from kds_cdc_dagster.intake.offers import Offer, OutboxReport, affected, look
+from kds_cdc_dagster.errors import KdsCdcError
+from kds_cdc_dagster.intake.offers import Offer, affected
 from kds_cdc_dagster.intake.tick import TickReport
 
 if TYPE_CHECKING:
@@ -19,8 +21,6 @@ if TYPE_CHECKING:
 
 INTERVAL_SECONDS = 5
 """As often as Dagster's sensor daemon looks."""
-LIVE_PRIORITY = "10"
-"""Of runs with fresh batches; replays run at 0."""
 SENSOR_WAIT_SECONDS = 2.0
 """Long poll inside a sensor: short, because all sensors of a code server share its threads."""
 
@@ -29,12 +29,14 @@ class IntakeFailed(Exception):
     """The tick accepted nothing; shown by the daemon as a failed tick."""
 
 
-def intake_sensor(number: int, job: dg.UnresolvedAssetJobDefinition, *, is_on: bool) -> dg.SensorDefinition:
+def intake_sensor(
+    number: int, jobs: Iterable[dg.UnresolvedAssetJobDefinition], *, is_on: bool
+) -> dg.SensorDefinition:
     """Sensor `intake_<number>`. Only the first one hands batches on: run keys are unique per sensor."""
 
     @dg.sensor(
         name=f"intake_{number}",
-        job=job,
+        jobs=list(jobs),
         minimum_interval_seconds=INTERVAL_SECONDS,
         default_status=dg.DefaultSensorStatus.RUNNING,
         description="Drains the queue into micro-batches" + (" and requests a run for each." if number == 1 else "."),
@@ -52,63 +54,71 @@ def intake_sensor(number: int, job: dg.UnresolvedAssetJobDefinition, *, is_on: b
 
 
 def _tick(parts: Pipeline, name: str) -> TickReport:
+    """One tick. What stops the intake must not stop the loading of what is sealed: it becomes the report's failure."""
     settings = parts.settings
     wait = 0.0 if parts.is_draining else min(settings.wait_seconds, SENSOR_WAIT_SECONDS)
-    ticker = parts.ticker(name)
-    return ticker.tick(budget_seconds=settings.tick_seconds, wait_seconds=wait, is_draining=parts.is_draining)
+    try:
+        ticker = parts.ticker(name)
+        return ticker.tick(budget_seconds=settings.tick_seconds, wait_seconds=wait, is_draining=parts.is_draining)
+    except KdsCdcError as error:
+        return TickReport(failure=f"{type(error).__name__}: {error}")
 
 
 def hand_on(context: dg.SensorEvaluationContext, parts: Pipeline, report: TickReport) -> dg.SensorResult:
-    """Request a run for every batch that waits without one, a bounded number a tick."""
-    settings = parts.settings
-    waiting = look(
-        parts.store,
-        DagsterRuns(context.instance),
-        parts.clock,
-        offers_max=settings.run_requests_max,
-        attempts_max=settings.run_attempts_max,
-    )
-    for batch in [] if parts.is_driven else [*waiting.failed, *waiting.held]:
+    """Request a run for every batch that waits without one, and for exports that are due; a bounded number a tick."""
+    work = waiting_work(parts, DagsterRuns(context.instance))
+    for batch in [] if parts.is_driven else [*work.outbox.failed, *work.outbox.held]:
         context.log.error("batch %s is not handed on any more: see `kds-cdc status`", batch)
-    if not waiting.offers:
-        return _nothing(report, waiting)
+    if work.is_empty:
+        return _nothing(report, work)
+    if report.failure and not parts.is_driven:
+        context.log.error("the intake failed, sealed batches are handed on all the same: %s", report.failure)
+    batches = [offer.manifest.batch for offer in work.outbox.offers]
+    requests = [_batch_request(parts, offer, work.exports_of(offer)) for offer in work.outbox.offers]
     return dg.SensorResult(
-        run_requests=[request(parts, offer) for offer in waiting.offers],
-        dynamic_partitions_requests=[BATCHES.build_add_request([o.manifest.batch for o in waiting.offers])],
+        run_requests=requests + ([_export_request(work.exports)] if work.exports else []),
+        dynamic_partitions_requests=[BATCHES.build_add_request(batches)] if batches else [],
     )
 
 
-def request(parts: Pipeline, offer: Offer) -> dg.RunRequest:
+def _batch_request(parts: Pipeline, offer: Offer, exports: Iterable[str]) -> dg.RunRequest:
     """A run over only the assets that the batch touches."""
     manifest = offer.manifest
-    touched = affected(manifest, parts.catalogue)
     return dg.RunRequest(
+        job_name=names.BATCH_JOB,
         run_key=offer.run_key,
         partition_key=manifest.batch,
-        asset_selection=names.affected_assets(touched, _exported(parts, touched.targets)),
+        asset_selection=names.affected_assets(affected(manifest, parts.catalogue), exports),
         tags={
+            **names.run_tags("live"),
             names.TAG_BATCH: manifest.batch,
             names.TAG_ATTEMPT: str(offer.attempt),
             names.TAG_ENTITIES: _short(manifest.entities),
             names.TAG_CLOSE_REASON: manifest.close_reason,
-            "dagster/priority": LIVE_PRIORITY,
         },
     )
 
 
-def _exported(parts: Pipeline, targets: Sequence[str]) -> list[str]:
-    return [name for name in targets if parts.catalogue.target_by_name[name].export is not None]
+def _export_request(targets: Iterable[str]) -> dg.RunRequest:
+    """A run of exports alone: deferred by earlier runs and due now. It belongs to no batch."""
+    return dg.RunRequest(
+        job_name=names.EXPORT_JOB,
+        asset_selection=[names.export(target) for target in targets],
+        tags=names.run_tags("export"),
+    )
 
 
-def _nothing(report: TickReport, waiting: OutboxReport | None = None) -> dg.SensorResult:
+def _nothing(report: TickReport, work: Work | None = None) -> dg.SensorResult:
     """No run to request: say why, or fail visibly."""
     if report.failure:
         raise IntakeFailed(report.failure)
     if report.is_overlap:
         return dg.SensorResult(skip_reason="the last tick of this worker still runs")
     said = [f"{name} {number}" for name, number in sorted(report.counts.items())] or ["the queue gave nothing"]
-    if waiting is not None and waiting.waiting:
-        said.append(f"{waiting.waiting} batches wait, {waiting.live} of them in live runs")
+    if work is not None and work.outbox.waiting:
+        said.append(f"{work.outbox.waiting} batches wait, {work.outbox.live} of them in live runs")
+    if work is not None and work.deferred:
+        said.append(f"exports to come: {', '.join(sorted(work.deferred))}")
     return dg.SensorResult(skip_reason="; ".join(said))
 
 

@@ -1,12 +1,13 @@
 """Compare curated rows with the rows that the source itself held at the end.
 
 The oracle is JSON as a database driver would dump it: decimals and times as text, intervals as
-{"seconds": …}, bytes as {"hex": …}. Both sides are brought to one form by the column's declared type.
+{"seconds": …}, bytes as {"hex": …} or base64 text. Both sides are brought to one form by the column's declared type.
 """
 
 from __future__ import annotations
 
 import json
+from base64 import b64decode
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
@@ -78,6 +79,8 @@ def _json(value: Any) -> str:
 
 
 def _bytes(value: Any) -> bytes:
+    if isinstance(value, str):
+        return b64decode(value)
     return bytes.fromhex(value["hex"]) if isinstance(value, dict) else bytes(value)
 
 

@@ -16,6 +16,8 @@ lineage-holds/<source>/<8-digit n>.json        the source is held: epoch n must 
 counts/<day>/<time>-<worker>-<random>.json     counts of rounds that wrote no segment
 raw/<entity>/<batch>.parquet, .json            raw artifact and its slices
 load/<entity>/<batch>/...                      typed load artifact and COPY manifest
+dirty/<target>/<batch>                         merged since the target's last export
+replays/<id>/report.json                       report of a replay into an isolated target
 exports/<target>/<version>/tenant=<t>/...      export files; exports/<target>/current.json names them
 =============================================  ==================================================
 """

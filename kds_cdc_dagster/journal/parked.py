@@ -32,6 +32,11 @@ def is_released(store: ObjectStore, source: str, stream: str, segment: SegmentId
     return store.exists(keys.pointer(keys.released(source, stream), segment))
 
 
+def is_pointed_at(store: ObjectStore, source: str, stream: str, segment: SegmentId) -> bool:
+    """Whether a release of the stream would find the segment."""
+    return store.exists(keys.pointer(keys.parked(source, stream), segment))
+
+
 def outstanding(store: ObjectStore, source: str, stream: str) -> list[SegmentId]:
     """Segments whose parked deliveries of the stream are not released yet."""
     pointers = [_segment(info.key) for info in store.scan(keys.parked(source, stream))]

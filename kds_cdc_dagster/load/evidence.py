@@ -48,7 +48,8 @@ def staged_select(layout: Layout, table: str, where: str) -> str:
         "CASE WHEN s._op = 'd' THEN '' ELSE s._row_order END AS _image_order, "
         "CASE WHEN s._op = 'd' THEN s._row_order ELSE '' END AS _deleted_order, "
         "CASE WHEN s._op = 'd' THEN '' ELSE s._missing END AS _missing, "
-        "'' AS _kept, s._op, 1 AS _from_batch, COALESCE(t._row_order, '') AS _barrier "
+        # Redshift makes a bare '' one byte wide, and stored rows are added to this table.
+        "CAST('' AS VARCHAR(65535)) AS _kept, s._op, 1 AS _from_batch, COALESCE(t._row_order, '') AS _barrier "
         f"FROM {table} s LEFT JOIN {layout.schemas.op('truncates')} t "
         f"ON t._source = s._source AND t._relation = s._relation AND t.schema_name = {schema} AND t.target = {target} "
         f"WHERE s._op <> 't' AND s._row_order > COALESCE(t._row_order, '') AND {where}"

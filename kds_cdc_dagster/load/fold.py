@@ -55,11 +55,11 @@ def _choice(layout: Layout, partial: Sequence[str]) -> str:
     key = listed(layout.key)
     setters = [f"{setter_order(name)} AS _p{i}, {is_known(name)} AS _k{i}" for i, name in enumerate(partial)]
     # Equal orders: the batch's row, so that a replay with other typed values takes effect.
-    setters.append(f"_from_batch || LPAD(CAST(_n AS VARCHAR(20)), {_NUMBER_DIGITS}, '0') AS _place")
+    setters.append(f"CAST(_from_batch AS VARCHAR(1)) || LPAD(CAST(_n AS VARCHAR(20)), {_NUMBER_DIGITS}, '0') AS _place")
     greatest = [
         f"MAX({_padded('_row_order')} || '1' || _place) AS _latest",
         f"MAX(CASE WHEN _image_order <> '' THEN {_padded('_image_order')} || '1' || _place END) AS _image",
-        *(f"MAX({_padded(f'_p{i}')} || _k{i} || _place) AS _v{i}" for i, _ in enumerate(partial)),
+        *(f"MAX({_padded(f'_p{i}')} || CAST(_k{i} AS VARCHAR(1)) || _place) AS _v{i}" for i, _ in enumerate(partial)),
     ]
     newest_delete = "MAX(CASE WHEN _from_batch = {} THEN _deleted_order ELSE '' END)"
     found = (

@@ -10,6 +10,7 @@ import msgspec
 from kds_cdc_dagster.core.catalogue import Catalogue
 from kds_cdc_dagster.journal import manifest as manifests
 from kds_cdc_dagster.journal.manifest import Manifest
+from kds_cdc_dagster.load import dirty
 from kds_cdc_dagster.load.batch import read_batch
 from kds_cdc_dagster.load.done import mark_done
 from kds_cdc_dagster.load.export import ExportReport, export
@@ -76,6 +77,8 @@ class Loader:
         self.ensure()
         layout = Layout.of(self._catalogue, target, self._schemas)
         report = merge(self._warehouse, layout, manifest.batch, code_version=self._version)
+        if layout.target.export is not None:
+            dirty.mark(self._store, target, manifest.batch)
         self._mark_done(manifest)
         return report
 
@@ -90,7 +93,10 @@ class Loader:
     def export(self, target: str) -> ExportReport:
         """Export a target as it is now, if anything changed since its last export."""
         self.ensure()
-        return export(self._warehouse, self._store, Layout.of(self._catalogue, target, self._schemas))
+        seen = dirty.marks(self._store, target)
+        report = export(self._warehouse, self._store, Layout.of(self._catalogue, target, self._schemas))
+        dirty.clear(self._store, seen)
+        return report
 
     def _mark_done(self, manifest: Manifest) -> None:
         mark_done(self._warehouse, self._store, self._catalogue, self._schemas, manifest)

@@ -155,7 +155,7 @@ def _unscaled(text: str) -> int:
 
 def _rescaled(value: Mapping[str, Any], scale: int) -> int:
     shift = scale - value["scale"]
-    if not 0 <= shift <= scale + _SCALES_MAX:
+    if type(shift) is not int or not 0 <= shift <= scale + _SCALES_MAX:
         raise ValueError("finer than the target, or coarser than any number that fits")
     number: int = _unscaled(value["value"]) * 10**shift
     return number

@@ -86,7 +86,7 @@ class ColumnReader:
             if self._is_text:
                 return self._read_text(values)
             array = self._bulk(values)
-        except (pa.ArrowException, msgspec.MsgspecError, ValueError, TypeError, OverflowError, RecursionError):
+        except (pa.ArrowException, msgspec.MsgspecError, ValueError, TypeError, LookupError, ArithmeticError):
             array = None
         return self._one_by_one(values, range(len(values))) if array is None else ColumnResult(array)
 

@@ -67,6 +67,13 @@ def test_sqs05_an_over_limit_answer_does_not_spin(stub: SqsStub) -> None:
     assert inbox.counts()["full"] == 1
 
 
+def test_sqs05_delayed_messages_count_as_waiting(stub: SqsStub) -> None:
+    """A queue with a delivery delay is not drained while messages are still to come."""
+    delayed = {f"ApproximateNumberOfMessages{name}": number for name, number in [("", "0"), ("Delayed", "2")]}
+    stub.faults.append(Fault("GetQueueAttributes", alter=lambda _reply: {"Attributes": delayed}))
+    assert open_inbox(stub).depth().visible == 2
+
+
 # --- SQS-08: closing ------------------------------------------------------------------------------
 
 
@@ -95,6 +102,7 @@ def test_sqs08_a_lost_reply_while_closing_is_fetched_again_and_given_back(stub: 
     stub.faults.append(Fault("ReceiveMessage", is_done=True))
     inbox._wire.pause = lambda _failures: inbox._closing.set()  # type: ignore[method-assign]
     assert receive(inbox, wait_seconds=5) == []
+    assert [body["WaitTimeSeconds"] for body in stub.bodies_of("ReceiveMessage")] == [5, 0]
     assert len(receive(open_inbox(stub))) == 2
 
 

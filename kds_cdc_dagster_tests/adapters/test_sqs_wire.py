@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from kds_cdc_dagster.adapters import sqs_wire
 from kds_cdc_dagster.adapters.sqs_access import SqsAccess
 from kds_cdc_dagster.adapters.sqs_inbox import SqsInbox
 from kds_cdc_dagster.adapters.sqs_wire import SqsWire
@@ -64,11 +66,24 @@ def test_a_refused_call_names_the_deployers_fault_at_once(stub: SqsStub, code: s
 
 def test_nobody_listening_is_a_transient_error(stub: SqsStub) -> None:
     """A refused connection is retried, then raised as transient; acknowledge refuses instead of raising."""
-    access = SqsAccess(stub.url(), endpoint_url="http://127.0.0.1:9")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    access = SqsAccess(stub.url(), endpoint_url=f"http://127.0.0.1:{port}")
     inbox = SqsInbox(SqsWire(access, clock=ManualClock(time.time())), visibility_seconds=60)
     with pytest.raises(TransientError, match="no reply"):
         receive(inbox)
     assert inbox.acknowledge(["m-1/1"]).refused == {"m-1/1": "no reply from SQS"}
+
+
+def test_a_long_poll_is_not_taken_for_a_lost_reply(stub: SqsStub, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The time allowed for a reply comes on top of the wait that was asked for; a reply slower than both is lost."""
+    monkeypatch.setattr(sqs_wire, "REPLY_SECONDS", 0.4)
+    inbox = open_inbox(stub)
+    assert receive(inbox, wait_seconds=1) == []
+    assert inbox.counts() == {}
+    monkeypatch.setattr(sqs_wire, "REPLY_SECONDS", -0.8)
+    with pytest.raises(TransientError, match="ReadTimeoutError"):
+        receive(inbox, wait_seconds=1)
 
 
 @pytest.mark.parametrize("reply", [{"Messages": "none"}, {"Messages": [{"Body": "b"}]}])

@@ -47,7 +47,7 @@ def test_dbz05_null_is_control_and_an_empty_object_is_malformed() -> None:
             "logical_message",
         ),
         (
-            b'{"source":{"connector":"mysql","name":"kdsprod"},"databaseName":"kds","ddl":"ALTER TABLE t","tableChanges":[]}',
+            b'{"source":{"connector":"mysql","name":"kdsprod"},"databaseName":"kds","ddl":"DROP TABLE t"}',
             "schema_change",
         ),
         (b'{"status":"BEGIN","id":"900:5000","event_count":null}', "transaction"),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -32,10 +35,15 @@ class Loading:
         ensure_schema(warehouse, CATALOGUE, layout.schemas)
 
     @classmethod
-    def in_folder(cls, folder: Path) -> Loading:
-        """On a new DuckDB file."""
+    @contextmanager
+    def on_duckdb(cls) -> Iterator[Loading]:
+        """On a new DuckDB file that stays open beside the transactions, which makes them ten times faster."""
         store = open_memory("kds")
-        return cls(DuckdbWarehouse(folder / "warehouse.duckdb", store), store)
+        with tempfile.TemporaryDirectory() as folder:
+            warehouse = DuckdbWarehouse(Path(folder) / "warehouse.duckdb", store, threads=1)
+            kept = warehouse._connect(0.0, "test")
+            yield cls(warehouse, store)
+            kept.close()
 
     def stage(self, batch: str, changes: list[Emitted]) -> Staged:
         """Stage changes as one batch."""
@@ -49,6 +57,11 @@ class Loading:
         """Stage and merge."""
         self.stage(batch, changes)
         return self.merge(batch)
+
+    def run_out(self, batches: list[list[Emitted]]) -> None:
+        """Load batches one after the other."""
+        for number, changes in enumerate(batches):
+            self.load(f"batch-{number}", changes)
 
     def view(self) -> dict[int, dict[str, Any]]:
         """What consumers see, by key. Fails if a key stands twice."""

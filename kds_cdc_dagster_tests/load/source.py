@@ -100,15 +100,12 @@ def typed_table(changes: list[Emitted]) -> pa.Table:
 class SourceTable:
     """The table; every method is one statement."""
 
-    seed: int = 0
+    dice: random.Random = field(default_factory=lambda: random.Random(7))
     rows: dict[int, Row] = field(default_factory=dict)
     emitted: list[Emitted] = field(default_factory=list)
     _position: int = 100
     _epoch: int = 0
     _phase: int = 1
-
-    def __post_init__(self) -> None:
-        self._random = random.Random(self.seed)
 
     def insert(self, dish_id: int, title: str, **values: str) -> None:
         """A new row."""
@@ -146,7 +143,7 @@ class SourceTable:
     def snapshot(self) -> None:
         """A new epoch: all rows are read again, then streaming goes on from another position."""
         self._epoch += 1
-        self._position = self._random.randint(100, 5000)
+        self._position = self.dice.randint(100, 5000)
         self._phase = 0
         for dish_id in sorted(self.rows):
             self._emit("r", dish_id, self.rows[dish_id])
@@ -158,37 +155,54 @@ class SourceTable:
         self._position += 1
         position = fixed((0, 17), (self._position, 16))
         # Changes travel in many groups, whose sequence numbers say nothing of each other.
-        order = row_order(self._epoch, self._phase, position, rank, str(self._random.randrange(10**6)))
+        order = row_order(self._epoch, self._phase, position, rank, str(self.dice.randrange(10**6)))
         missing = tuple(_VALUES) if op in "dt" else tuple(unchanged or ())
         values = {name: value for name, value in row.items() if name not in missing}
         self.emitted.append(Emitted(op, dish_id, values, position, order, missing))
 
 
-def play(seed: int, steps: int, *, keys: int = 6, with_snapshots: bool = True) -> SourceTable:
+def play(dice: random.Random, steps: int, *, keys: int = 6, with_snapshots: bool = True) -> SourceTable:
     """A random history over few keys, so that they are deleted, reused and swapped often."""
-    table = SourceTable(seed)
-    dice = random.Random(seed)
+    table = SourceTable(dice)
     for step in range(steps):
-        free = [key for key in range(keys) if key not in table.rows]
-        live = sorted(table.rows)
-        roll = dice.random()
-        if free and (not live or roll < 0.25):
-            table.insert(dice.choice(free), f"dish {step}", account_id=f"acct-{dice.randrange(3)}")
-        elif roll < 0.5:
-            names = dice.sample(["title", *LARGE], dice.choice([0, 1, 1, 2]))
-            table.update(dice.choice(live), **{name: f"{name} {step}" for name in names})
-        elif free and roll < 0.75:
-            names = dice.sample(["title", *LARGE], dice.choice([0, 0, 1]))
-            table.rekey(dice.choice(live), dice.choice(free), **{name: f"{name} {step}" for name in names})
-        elif roll < 0.9:
-            table.delete(dice.choice(live))
-        elif with_snapshots and roll < 0.96:
-            table.read(dice.choice(live))
-        elif with_snapshots and roll < 0.98:
-            table.snapshot()
-        elif roll < 0.995 and step % 3 == 0:
-            table.truncate()
+        _step(table, dice, step, keys=keys, with_snapshots=with_snapshots)
     return table
+
+
+def _step(table: SourceTable, dice: random.Random, step: int, *, keys: int, with_snapshots: bool) -> None:
+    free = [key for key in range(keys) if key not in table.rows]
+    live = sorted(table.rows)
+    changed = {name: f"{name} {step}" for name in dice.sample(["title", *LARGE], dice.choice([0, 0, 1, 2]))}
+    kinds = ["insert"] * 5 if free else []
+    if live:
+        kinds += ["update"] * 5 + ["delete"] * 3 + ["truncate"] + (["rekey"] * 5 if free else [])
+        kinds += ["read", "read", "snapshot"] if with_snapshots else []
+    match dice.choice(kinds):
+        case "insert":
+            table.insert(dice.choice(free), f"dish {step}", account_id=f"acct-{dice.randrange(3)}")
+        case "update":
+            table.update(dice.choice(live), **changed)
+        case "rekey":
+            table.rekey(dice.choice(live), dice.choice(free), **changed)
+        case "delete":
+            table.delete(dice.choice(live))
+        case "read":
+            table.read(dice.choice(live))
+        case "snapshot":
+            table.snapshot()
+        case "truncate":
+            table.truncate()
+
+
+def cut(dice: random.Random, changes: list[Emitted], longest: int = 8) -> list[list[Emitted]]:
+    """Cut changes into batches at random."""
+    batches: list[list[Emitted]] = []
+    at = 0
+    while at < len(changes):
+        size = dice.randint(1, longest)
+        batches.append(changes[at : at + size])
+        at += size
+    return batches
 
 
 def reworded(change: Emitted, **values: str) -> Emitted:

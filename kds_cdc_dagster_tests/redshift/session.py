@@ -6,23 +6,20 @@ import contextlib
 import socket
 import struct
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from kds_cdc_dagster_tests.redshift import copy, unload, wire
+from kds_cdc_dagster_tests.redshift import wire
 from kds_cdc_dagster_tests.redshift.backend import Backend
-from kds_cdc_dagster_tests.redshift.copy import Copy
-from kds_cdc_dagster_tests.redshift.faults import SERIALIZABLE, Fault, When
+from kds_cdc_dagster_tests.redshift.emulation import Emulation, as_redshift
+from kds_cdc_dagster_tests.redshift.faults import Fault, When
 from kds_cdc_dagster_tests.redshift.plan import Plan, plan
-from kds_cdc_dagster_tests.redshift.rewrite import BYTES_CHECK, KEY_CHECK, widening
 from kds_cdc_dagster_tests.redshift.site import Executed, Site
-from kds_cdc_dagster_tests.redshift.unload import Unload
 from kds_cdc_dagster_tests.redshift.wire import Frame, Gone, Refused, ServerError
 
 _STARTUP_KEPT = ("database", "application_name", "client_encoding", "options")
 """Everything else (driver_version, client_protocol_version, …) is Redshift's own, or comes with a later driver."""
 _SERVER_VERSION = b"server_version\x008.0.2\0"
 _CLEARTEXT, _AUTHENTICATED = struct.pack("!i", 3), struct.pack("!i", 0)
-_BIND_COMPLETE = Frame(b"2")
 
 
 class Session:
@@ -145,87 +142,18 @@ class Session:
         return replies
 
     def _performed(self, planned: Plan, frames: Sequence[Frame], faults: Sequence[Fault]) -> list[Frame]:
-        if command := planned.copy or planned.unload:
-            return self._in_transaction(
-                lambda: self._emulated(command, lambda: self._suffer(faults, "midway", planned))
-            )
-        if planned.widened:
-            self._widen(*planned.widened)
-            return [_BIND_COMPLETE, wire.complete("ALTER TABLE")]
-        if planned.replaces_view:
-            return self._in_transaction(lambda: self._replaced(planned))
-        replies = self._forwarded(frames)
-        self._narrow(*planned.literal_columns)
-        if planned.is_truncate and self._backend.status == wire.IN_TRANSACTION:
-            self._backend.query("commit")  # TRUNCATE commits the transaction it runs in
+        work = Emulation(self._backend, self._site)
+        if (replies := work.instead(planned, lambda: self._suffer(faults, "midway", planned))) is None:
+            replies = self._forwarded(frames)
+            work.after(planned)
         return replies
 
     def _forwarded(self, frames: Sequence[Frame]) -> list[Frame]:
         replies = self._backend.forward(frames)
         for frame in replies:
             if frame.kind == b"E":
-                raise Refused.of(_as_redshift(ServerError.parse(frame.body)))
+                raise Refused.of(as_redshift(ServerError.parse(frame.body)))
         return replies
-
-    # --- what Redshift does and PostgreSQL does not ------------------------------------------------
-
-    def _in_transaction(self, work: Callable[[], list[Frame]]) -> list[Frame]:
-        """Emulated work takes several statements: one transaction around them where the client has none."""
-        is_own = self._backend.status == wire.IDLE
-        if is_own:
-            self._backend.query("begin")
-        try:
-            replies = work()
-        except (Refused, Gone):
-            if is_own:
-                self._backend.query("rollback")
-            raise
-        if is_own:
-            self._backend.query("commit")
-        return replies
-
-    def _emulated(self, command: Copy | Unload, midway: Callable[[], None]) -> list[Frame]:
-        self._site.check_role(command.options)
-        if isinstance(command, Unload):
-            rows = unload.run(command, self._backend, self._site.s3, midway)
-            return self._counted("unload", rows, f"UNLOAD completed, {rows} record(s) unloaded successfully.")
-        try:
-            rows = copy.run(command, self._backend, self._site.s3)
-        except copy.LoadError as error:
-            self._site.record_load_error(error.row)
-            raise
-        midway()
-        text = f"Load into table '{command.table}' completed, {rows} record(s) loaded successfully."
-        return self._counted("copy", rows, text)
-
-    def _replaced(self, planned: Plan) -> list[Frame]:
-        """By statements of our own: a simple query makes PostgreSQL forget the client's unnamed statement."""
-        self._backend.query(f"drop view if exists {planned.replaces_view}")
-        self._backend.query(planned.text)
-        self._backend.query(f"comment on view {planned.replaces_view} is 'late-binding'")
-        return [_BIND_COMPLETE, wire.complete("CREATE VIEW")]
-
-    def _counted(self, verb: str, rows: int, text: str) -> list[Frame]:
-        self._backend.query(f"select set_config('rs.last_{verb}_count', '{rows}', false)")
-        return [_BIND_COMPLETE, wire.notice(text), wire.complete(verb.upper())]
-
-    def _widen(self, table: str, column: str, size_bytes: int) -> None:
-        current = self._backend.query(
-            f"select atttypmod - 4 from pg_attribute where attrelid = '{table}'::regclass and attname = '{column}'"
-        ).values
-        if current and current[0][0] == str(size_bytes):
-            raise Refused("0A000", "target column size should be different")
-        self._backend.query(widening(table, column, size_bytes))
-
-    def _narrow(self, table: str, columns: dict[str, int]) -> None:
-        """CREATE TABLE AS gives a bare literal's column the literal's width; PostgreSQL makes it `text`."""
-        if not columns:
-            return
-        query = f"select attname from pg_attribute where attrelid = '{table}'::regclass and atttypid = 'text'::regtype"
-        for (name,) in self._backend.query(query).values:
-            if size_bytes := columns.get(str(name)):
-                check = f'constraint "{BYTES_CHECK}{name}" check (octet_length({name}) <= {size_bytes})'
-                self._backend.query(f"alter table {table} add {check}")
 
     def _suffer(self, faults: Sequence[Fault], when: When, planned: Plan) -> None:
         """Whatever a test ordered for this point of the statement."""
@@ -255,15 +183,3 @@ class Session:
             self._client.sendall(wire.joined(frames))
         except OSError as error:
             raise Gone(str(error)) from error
-
-
-def _as_redshift(error: ServerError) -> ServerError:
-    """PostgreSQL's error in Redshift's words where they differ."""
-    if error.code == "40001":
-        return SERIALIZABLE
-    if error.code == "23514" and BYTES_CHECK in error.message:
-        column = error.message.rpartition(BYTES_CHECK)[2].strip('"')
-        return ServerError("22001", "Value too long for character type", f"column {column}")
-    if error.code == "23514" and KEY_CHECK in error.message:
-        return ServerError("23502", "Cannot insert a NULL value into a key column")
-    return error

@@ -33,3 +33,8 @@ def error_of(cursor: Cursor, sql: str) -> dict[str, str]:
     with pytest.raises(ProgrammingError) as caught:
         cursor.execute(sql)
     return dict(caught.value.args[0])
+
+
+def is_open(connection: Connection) -> bool:
+    """Whether the server says that a transaction is open, failed or not."""
+    return bool(connection.in_transaction)

@@ -15,7 +15,7 @@ from redshift_connector.error import InterfaceError, ProgrammingError
 from kds_cdc_dagster_tests.redshift import faults
 from kds_cdc_dagster_tests.redshift.postgres import Postgres
 from kds_cdc_dagster_tests.redshift.server import RedshiftStandIn, redshift_with_s3
-from kds_cdc_dagster_tests.redshift.sessions import connect, error_of, rows
+from kds_cdc_dagster_tests.redshift.sessions import connect, error_of, is_open, rows
 
 
 @pytest.fixture(scope="module")
@@ -66,10 +66,10 @@ def test_error_leaves_the_transaction_failed_until_rollback(redshift: RedshiftSt
         cursor.execute("insert into t values (1, 'x')")
         error = error_of(cursor, "select * from missing")
         assert (error["S"], error["C"]) == ("ERROR", "42P01")
-        assert connection.in_transaction
+        assert is_open(connection)
         assert error_of(cursor, "select 1")["C"] == "25P02"
         connection.commit()
-        assert not connection.in_transaction
+        assert not is_open(connection)
     assert rows(redshift, "select count(*) from t") == [[0]]
 
 

@@ -26,7 +26,9 @@ class Actor:
         """Virtual time before which the schedule leaves it alone: a zombie."""
         self._body = body
         self._is_crashing = False
-        self._go, self._back = threading.Semaphore(0), threading.Semaphore(0)
+        self._go, self._back = threading.Lock(), threading.Lock()
+        self._go.acquire()  # both are handed over locked: a bare lock is the cheapest baton
+        self._back.acquire()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 

@@ -48,20 +48,22 @@ local pending = markers_in(3, 5, fields)
 local committed = markers_in(6, #KEYS, fields)
 
 local fresh, changed = {}, {} -- what earlier calls wrote: markers by field, records by name
-local c, head, base, hold -- of the call being decided: its number, head, base, hold in force
-local accepted, siblings = {}, {} -- field -> hash; order -> number of the call that accepted it
+local head, top, base, hold -- of the call being decided: its head, base before and now, hold in force
+local accepted = {} -- field -> hash
+
+-- Another row of the commit that this very call took in last.
+local function is_sibling(order)
+  return not head[DENSE] and order == base and base > top
+end
 
 local function is_gap(order)
-  if not head[DENSE] or base == '' or siblings[order] == c then return false end
-  return order ~= successor(base)
+  if not head[DENSE] or base == '' then return false end
+  return order > base and order ~= successor(base)
 end
 
 local function accept(i, order, verdict)
   accepted[fields[i]] = hash_at(i)
-  if order ~= '' then
-    base = greater(base, order)
-    siblings[order] = c
-  end
+  if order ~= '' then base = greater(base, order) end
   return verdict
 end
 
@@ -81,7 +83,7 @@ end
 local function by_order(i, order)
   if hold ~= '' then return PARKED end
   if order == '' or late[i] then return accept(i, order, ACCEPTED) end
-  if order <= base and siblings[order] ~= c then return STALE end
+  if order <= base and not is_sibling(order) then return STALE end
   if not is_gap(order) then return accept(i, order, ACCEPTED) end
   if head[ON_GAP] == 'accept' then return accept(i, order, ACCEPTED_GAP) end
   if head[ON_GAP] == 'quarantine' then return GAP end
@@ -108,9 +110,10 @@ local replies, written, verdicts, i = {}, {}, {}, 0
 for call = 1, #calls, 4 do
   local name, floor, count = calls[call], calls[call + 1], calls[call + 2]
   local record, doubts, parked = records[name], nil, false
-  c, head = call, heads[calls[call + 3]]
-  local top, _, _, held = cmsgpack.unpack(record)
-  base, hold, accepted = greater(top, floor), head[RELEASE] and '' or held, {}
+  head = heads[calls[call + 3]]
+  local committed_order, _, _, held = cmsgpack.unpack(record)
+  top = greater(committed_order, floor)
+  base, hold, accepted = top, head[RELEASE] and '' or held, {}
   for k = 1, count do
     i = i + 1
     local verdict, segment = by_marker(i, orders[i])

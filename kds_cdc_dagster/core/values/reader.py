@@ -89,8 +89,7 @@ def _decimal(encoding: Encoding, value: object) -> object:
     if isinstance(value, str):
         return _decimal_text(encoding, value)
     if isinstance(value, dict):
-        number = Decimal(unscaled(value["value"]))
-        return _shifted(number, int(value["scale"]))
+        return _shifted(Decimal(unscaled(value["value"])), _ticks(value["scale"]))
     if isinstance(value, bool) or encoding.mode == "string":
         raise Undecodable(f"not a decimal of mode {encoding.mode}")
     return _float(encoding, value)
@@ -190,7 +189,7 @@ def _micros(value: object, unit: int) -> int:
 def _ticks(value: object) -> int:
     if isinstance(value, int) and not isinstance(value, bool):
         return value
-    raise Undecodable("neither an ISO text nor a count of ticks")
+    raise Undecodable("not a whole number of ticks")
 
 
 def _interval(encoding: Encoding, value: object) -> timedelta:

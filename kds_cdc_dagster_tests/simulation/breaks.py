@@ -1,0 +1,113 @@
+"""Single rules of the protocol, switched off: the simulation must find each. This proves that it can fail."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import Any
+from unittest import mock
+
+import msgspec
+
+from kds_cdc_dagster.adapters import stream_records
+from kds_cdc_dagster.adapters.memory_state import MemoryState
+from kds_cdc_dagster.core.decide import DecideCall, DecideEffect, DecideReply, Pending, StreamState, Verdict, decide
+from kds_cdc_dagster.errors import ObjectExists, SlotTaken
+from kds_cdc_dagster.intake import adoption, rebuild
+from kds_cdc_dagster.intake import round as rounds
+from kds_cdc_dagster.intake.claim import Claim, new_claim
+from kds_cdc_dagster.intake.doubts import DurableRecords, Resolver
+from kds_cdc_dagster.intake.engine import Intake
+from kds_cdc_dagster.intake.round import Round
+from kds_cdc_dagster.intake.tenure import Tenure
+from kds_cdc_dagster.journal import claims, index, keys, manifest, parked
+from kds_cdc_dagster.journal.keys import SegmentId
+from kds_cdc_dagster.journal.logs import Tail
+
+Decided = tuple[DecideReply, DecideEffect]
+
+def _nothing(*_: object, **__: object) -> None:
+    return None
+
+def _without_floor(state: StreamState, call: DecideCall) -> Decided:
+    return decide(state, msgspec.structs.replace(call, floor=""))
+
+def _writing_in_doubt(state: StreamState, call: DecideCall) -> Decided:
+    reply, effect = decide(state, call)
+    if not reply.doubts:
+        return reply, effect
+    judged = zip(call.candidates, reply.results, strict=True)
+    taken = {c.identity: Pending(c.content_hash, call.segment) for c, r in judged if r.verdict is Verdict.ACCEPTED}
+    return reply, DecideEffect(taken)
+
+def _siblings_unasked(state: StreamState, call: DecideCall) -> Decided:
+    """A change at the position of `committed` is taken for a sibling, though it may be an old one."""
+    new = (msgspec.structs.replace(c, declared_new=c.declared_new or c.order == state.committed) for c in call.candidates)
+    return decide(state, call if call.is_dense else msgspec.structs.replace(call, candidates=tuple(new)))
+
+def _by_look(self: Resolver, life: str, doubtful: SegmentId) -> dict[str, str]:
+    """Absent because it is not there now: its owner may still put it."""
+    is_there = self._store.exists(keys.segment(doubtful))
+    return self._settle_found(life, doubtful) if is_there else {}
+
+def _always_absent(self: Resolver, life: str, doubtful: SegmentId) -> dict[str, str]:
+    return {}
+
+def _keep_claim(self: Intake, error: Exception, *_: object, **__: object) -> None:
+    if isinstance(error, SlotTaken):  # it could never put again
+        self.abandon()
+
+def _claim_first(self: Tenure) -> Claim:
+    if self.claim is None:
+        self.claim = new_claim(self._incumbent.worker, self._clock.now())
+        self._beat(self.claim)
+    return self.claim
+
+def _put_blindly(self: Round, key: str, body: bytes) -> None:
+    try:
+        self._store.create(key, body)
+    except ObjectExists:
+        return
+
+def _seal_again(store: Any, mine: manifest.Manifest) -> bool:
+    store.overwrite(keys.manifest(mine.batch), msgspec.json.encode(mine))
+    return True
+
+def _point_again(store: Any, source: str, stream: str, segment: SegmentId, reason: str) -> None:
+    parked._create(store, keys.pointer(keys.parked(source, stream), segment), reason)
+
+def _unhold_anyway(self: MemoryState, life: str, source: str, stream: str, hold_version: int) -> bool:
+    record = self._records.get((source, stream))
+    if record is not None:
+        self._records[source, stream] = stream_records.unheld_record(record)
+    return True
+
+def _rebuilt_from_tails(store: Any) -> tuple[()]:
+    return ()
+
+_patch = mock.patch.object
+
+BREAKS: dict[str, partial[AbstractContextManager[object]]] = {
+    "floor": partial(_patch, stream_records, "decide", _without_floor),
+    "doubts-by-look": partial(_patch, Resolver, "resolve", _by_look),
+    "doubts-ignored": partial(_patch, Resolver, "resolve", _always_absent),
+    "writes-in-doubt": partial(_patch, stream_records, "decide", _writing_in_doubt),
+    "siblings-unasked": partial(_patch, stream_records, "decide", _siblings_unasked),
+    "adoption-without-end": partial(_patch, adoption, "closed_tail", Tail),
+    "adoption-without-settle": partial(_patch, adoption, "settle", _nothing),
+    "round-without-settle": partial(_patch, rounds, "settle", _nothing),
+    "claim-kept": partial(_patch, Intake, "_after_failure", _keep_claim),
+    "claim-before-heartbeat": partial(_patch, Tenure, "take", _claim_first),
+    "conflict-ignored": partial(_patch, Round, "_put", _put_blindly),
+    "late-unasked": partial(_patch, DurableRecords, "find", lambda *_: {}),
+    "unindexed": partial(_patch, index, "write", _nothing),
+    "sealed-twice": partial(_patch, manifest, "write", _seal_again),
+    "rebuild-without-end": partial(_patch, rebuild, "closed_tail", Tail),
+    "rebuild-without-manifests": partial(_patch, rebuild, "_manifests", _rebuilt_from_tails),
+    "rebuild-without-holds": partial(_patch, parked, "held_streams", _rebuilt_from_tails),
+    "released-again": partial(_patch, parked, "point", _point_again),
+    "unhold-anyway": partial(_patch, MemoryState, "unhold", _unhold_anyway),
+    "forgotten-early": partial(_patch, claims, "open_claims", lambda _: []),
+}
+"""Name of the rule that is off -> patch that turns it off."""
+
