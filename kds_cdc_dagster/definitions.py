@@ -9,7 +9,7 @@ import dagster as dg
 
 from kds_cdc_dagster.catalogue import load_catalogue
 from kds_cdc_dagster.defs.assets import batch_assets
-from kds_cdc_dagster.defs.jobs import batch_job
+from kds_cdc_dagster.defs.jobs import batch_job, export_job
 from kds_cdc_dagster.defs.resources import PipelineResource
 from kds_cdc_dagster.defs.sensors import intake_sensor
 from kds_cdc_dagster.settings import read_settings
@@ -23,12 +23,12 @@ def definitions() -> dg.Definitions:
     """All assets, sensors, jobs and resources of this process's settings."""
     settings = read_settings()
     catalogue = load_catalogue(settings.catalogue)
-    job = batch_job()
+    jobs = [batch_job(), export_job()]
     is_on = settings.intake == "on"
     return dg.Definitions(
         assets=batch_assets(catalogue),
-        jobs=[job],
-        sensors=[intake_sensor(number, job, is_on=is_on) for number in range(1, settings.intake_sensors + 1)],
+        jobs=jobs,
+        sensors=[intake_sensor(number, jobs, is_on=is_on) for number in range(1, settings.intake_sensors + 1)],
         resources={"pipeline": PipelineResource()},
     )
 

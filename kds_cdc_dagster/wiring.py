@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from kds_cdc_dagster.catalogue import load_catalogue
 from kds_cdc_dagster.clock import SystemClock
@@ -29,6 +29,9 @@ from kds_cdc_dagster.load.layout import Schemas
 from kds_cdc_dagster.load.loader import Loader
 from kds_cdc_dagster.ports import Clock, Inbox, ObjectStore, Outbound, StateStore, Warehouse
 from kds_cdc_dagster.settings import Settings, read_settings
+
+if TYPE_CHECKING:
+    from kds_cdc_dagster.adapters.local_inbox import LocalQueue
 
 T = TypeVar("T")
 
@@ -128,7 +131,7 @@ class Pipeline:
         policy = PumpPolicy(
             receivers=s.receivers,
             wait_seconds=s.wait_seconds,
-            records_max=s.segment_records_max,
+            records_max=max(100, s.receivers * 20),  # what is buffered locks its groups
             bytes_max=s.segment_bytes_max,
             age_max_seconds=max(1.0, s.visibility_seconds - s.safety_seconds - s.tick_seconds),
         )
@@ -200,7 +203,7 @@ def _open_outbound(s: Settings, clock: Clock) -> Outbound:
     return _local_queue(s.home / "queue.sqlite", s, clock)
 
 
-def _local_queue(path: Path, s: Settings, clock: Clock):  # type: ignore[no-untyped-def]  # noqa: ANN202
+def _local_queue(path: Path, s: Settings, clock: Clock) -> LocalQueue:
     from kds_cdc_dagster.adapters.local_inbox import LocalQueue
 
     return LocalQueue(

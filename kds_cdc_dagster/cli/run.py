@@ -15,6 +15,7 @@ from kds_cdc_dagster.cli.children import Children
 from kds_cdc_dagster.cli.counts import curated_rows, quarantine_rows
 from kds_cdc_dagster.intake import offers
 from kds_cdc_dagster.journal import claims, manifest, outbox
+from kds_cdc_dagster.load import dirty
 from kds_cdc_dagster.wiring import Pipeline, pipeline
 
 if TYPE_CHECKING:
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 
 PAUSE_SECONDS = 0.5
 """Between two looks when nothing moved: messages in flight elsewhere, a state store that is away."""
+
+EXPORTS = "(exports)"
+"""Stands for a batch in the report of a run of exports alone."""
 
 
 @dataclass(slots=True)
@@ -98,6 +102,9 @@ def _loop(
         if time.monotonic() > deadline:
             summary.failure = "not idle before the timeout"
             return
+        if sum(failed["batch"] == EXPORTS for failed in summary.failed_runs) >= parts.settings.run_attempts_max:
+            summary.failure = "exports fail: see the failed runs"
+            return
         if driver.failure or not requests:
             if not driver.failure and _queue_is_empty(parts):
                 children.end()
@@ -111,18 +118,19 @@ def _queue_is_empty(parts: Pipeline) -> bool:
 
 
 def is_idle(parts: Pipeline) -> bool:
-    """Whether nothing waits anywhere: queue, open batch, logs of workers that are gone, outbox."""
+    """Whether nothing waits anywhere: queue, open batch, logs of workers that are gone, outbox, exports."""
     ticker = parts.ticker("intake_1")
     if not _queue_is_empty(parts) or ticker.intake.batch is not None:
         return False
     own = ticker.intake.tenure.claim
     others = [h for h in claims.open_claims(parts.store) if own is None or h.claim != own.id]
-    return not others and next(outbox.waiting(parts.store), None) is None
+    is_loaded = not others and next(outbox.waiting(parts.store), None) is None
+    return is_loaded and not dirty.marked(parts.store, parts.catalogue)
 
 
 def _note(parts: Pipeline, summary: Summary, outcome: RunOutcome) -> None:
-    sealed = manifest.read(parts.store, outcome.batch)
-    if outcome.is_success:
+    if outcome.is_success and outcome.batch:
+        sealed = manifest.read(parts.store, outcome.batch)
         summary.batches.append(
             {
                 "batch": outcome.batch,
@@ -131,10 +139,10 @@ def _note(parts: Pipeline, summary: Summary, outcome: RunOutcome) -> None:
                 "lanes": len(sealed.lanes),
             }
         )
-    else:
+    elif not outcome.is_success:
         summary.failed_runs.append(
             {
-                "batch": outcome.batch,
+                "batch": outcome.batch or EXPORTS,
                 "attempt": outcome.attempt,
                 "steps": outcome.failed_steps,
                 "error": outcome.error.splitlines()[0] if outcome.error else "",

@@ -83,7 +83,7 @@ class Change(msgspec.Struct, gc=False):
     lineage: str
     """What tells one server history from another (binlog base and server); empty if unknown."""
     is_snapshot_start: bool
-    """An initial, blocking or repeated snapshot read, which may open a new lineage."""
+    """The very first row of a snapshot (mark `first`): where its position goes back, a new lineage begins."""
     occurred_at_ms: int | None
     """The source's own time of the change, informative only, never an order."""
 

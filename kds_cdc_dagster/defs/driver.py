@@ -23,6 +23,7 @@ class RunOutcome:
     """One executed run."""
 
     batch: str
+    """Empty for a run of exports alone."""
     attempt: int
     is_success: bool
     failed_steps: list[str] = field(default_factory=list)
@@ -37,7 +38,6 @@ class Driver:
         self._instance = instance
         self._definitions = definitions
         self._sensor = definitions.get_repository_def().get_sensor_def("intake_1")
-        self._job = definitions.resolve_job_def(names.BATCH_JOB)
         self.counts: dict[str, int] = {}
         self.failure = ""
         parts.is_driven = True
@@ -69,7 +69,7 @@ class Driver:
     def execute(self, requests: list[dg.RunRequest]) -> Iterator[RunOutcome]:
         """Execute requested runs one after the other."""
         for request in requests:
-            result = self._job.execute_in_process(
+            result = self._definitions.resolve_job_def(request.job_name or names.BATCH_JOB).execute_in_process(
                 instance=self._instance,
                 partition_key=request.partition_key,
                 asset_selection=request.asset_selection,
@@ -79,8 +79,8 @@ class Driver:
             )
             failures = [event for event in result.all_events if event.is_step_failure]
             yield RunOutcome(
-                batch=request.tags[names.TAG_BATCH],
-                attempt=int(request.tags[names.TAG_ATTEMPT]),
+                batch=request.tags.get(names.TAG_BATCH, ""),
+                attempt=int(request.tags.get(names.TAG_ATTEMPT, "1")),
                 is_success=result.success,
                 failed_steps=[event.step_key or "" for event in failures],
                 error=_why(failures),

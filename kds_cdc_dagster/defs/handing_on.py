@@ -66,7 +66,7 @@ def _export_with_batches(parts: Pipeline, work: Work, rhythm: ExportRhythm) -> N
 
 def _export_alone(parts: Pipeline, work: Work, rhythm: ExportRhythm, runs: DagsterRuns) -> None:
     """Exports that no batch's run will do: deferred by earlier runs, or lost with one that failed."""
-    marked = dirty.marked(parts.store)
+    marked = dirty.marked(parts.store, parts.catalogue)
     riding = {target for targets in work.with_batch.values() for target in targets}
     is_end = parts.is_draining and not work.outbox.offers and not work.outbox.live
     now = parts.clock.now()
@@ -74,7 +74,6 @@ def _export_alone(parts: Pipeline, work: Work, rhythm: ExportRhythm, runs: Dagst
         target
         for target, batches in marked.items()
         if target not in riding
-        and rhythm.seconds(target) is not None
         and (is_end or rhythm.is_due(target, now))
         and runs.runs(batches[0]).state is not RunState.LIVE  # its own run may still export it
     ]

@@ -165,10 +165,11 @@ class Judge:
 
     def _hold_if_asked(self, work: StreamWork) -> bool:
         late = next(iter(_unanswered(work)), None)
-        if late is None or work.source.on.out_of_order != "hold" or self._is_release or _reply(work).hold:
+        if late is None or work.source.on.out_of_order != "hold" or self._is_release:
             return False
-        reason = f"out of order: {late[0].stream_order} after {_reply(work).committed}"
-        self._state.hold(self._life, work.source.id, work.stream, reason)
+        if not _reply(work).hold:  # else this very call began a hold, after the late change: repeated, it parks it
+            reason = f"out of order: {late[0].stream_order} after {_reply(work).committed}"
+            self._state.hold(self._life, work.source.id, work.stream, reason)
         return True
 
 

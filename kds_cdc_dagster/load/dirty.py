@@ -34,12 +34,14 @@ def clear(store: ObjectStore, keys: Iterable[str]) -> None:
     store.delete(keys)
 
 
-def marked(store: ObjectStore) -> dict[str, list[str]]:
-    """Target -> batches since its last export, oldest first. As many objects as merges since then."""
+def marked(store: ObjectStore, catalogue: Catalogue) -> dict[str, list[str]]:
+    """Exported target -> batches since its last export, oldest first. As many objects as merges since then."""
     found: dict[str, list[str]] = {}
     for info in store.scan(PREFIX):
-        target, batch = map(unpart, info.key.removeprefix(PREFIX).split("/"))
-        found.setdefault(target, []).append(batch)
+        name, batch = map(unpart, info.key.removeprefix(PREFIX).split("/"))
+        target = catalogue.target_by_name.get(name)
+        if target is not None and target.export is not None:
+            found.setdefault(name, []).append(batch)
     return found
 
 

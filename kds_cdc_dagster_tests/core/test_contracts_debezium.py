@@ -123,13 +123,14 @@ def test_dbz07_phases_rank_a_late_read_below_the_stream() -> None:
         return position.row_order(1, found.phase, found.row_position or "", found.rank, "1")
 
     assert order(late) < order(early)
-    assert late.is_snapshot_start
+    assert not late.is_snapshot_start, "only the first row of a snapshot may open a new lineage"
 
 
 @pytest.mark.parametrize("mark", ["true", "first", "first_in_data_collection", "last_in_data_collection", "last", True])
 def test_every_mark_but_incremental_is_a_snapshot(mark: object) -> None:
-    """Reads rank in phase 0; the incremental mark alone puts a read among the streaming rows."""
-    assert change(body("r", snapshot=mark)).phase == Phase.SNAPSHOT
+    """Reads rank in phase 0, the first starts a lineage; the incremental mark alone ranks a read as streaming."""
+    read = change(body("r", snapshot=mark))
+    assert (read.phase, read.is_snapshot_start) == (Phase.SNAPSHOT, mark == "first")
     found = change(body("r", snapshot="incremental", lsn=None))
     assert (found.phase, found.rank, found.is_snapshot_start) == (Phase.STREAMING, Rank.INCREMENTAL, False)
     assert found.row_position == position.postgresql(100, 200)

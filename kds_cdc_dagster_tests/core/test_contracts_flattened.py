@@ -29,7 +29,7 @@ def test_flattened_deletes_and_reads() -> None:
     gone = change(flattened("u", __deleted="true", __lsn=5, account_id="", store_guid=""), "kdsprod:kitchen_ticket")
     assert (gone.op, gone.primary_key) == ("d", "[7]")
     read = change(flattened("r", __lsn=5))
-    assert (read.phase, read.stream_position, read.is_snapshot_start) == (Phase.SNAPSHOT, None, True)
+    assert (read.phase, read.stream_position, read.is_snapshot_start) == (Phase.SNAPSHOT, None, False)
     incremental = change(flattened("r", __lsn=None))
     assert (incremental.phase, incremental.rank, incremental.row_position) == (Phase.STREAMING, Rank.INCREMENTAL, None)
     assert rejection(flattened("u", __lsn=None)).reason == Reason.MISSING_COORDINATES

@@ -115,7 +115,7 @@ def test_s04_same_position_with_other_content_keeps_its_identity() -> None:
 def test_reads_prove_nothing_and_a_delete_needs_no_old_row() -> None:
     """A read has no stream position and its content in its identity; a delete is known by its key."""
     read = change(message(operation="r"))
-    assert (read.stream_position, read.phase, read.is_snapshot_start) == (None, Phase.SNAPSHOT, True)
+    assert (read.stream_position, read.phase, read.is_snapshot_start) == (None, Phase.SNAPSHOT, False)
     assert read.identity != change(message(operation="r", after={"ticket_id": 7})).identity
     gone = change(message(operation="d", after=None))
     assert (gone.primary_key, gone.tenant) == ("[7]", "acct-001")

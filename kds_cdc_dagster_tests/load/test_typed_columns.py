@@ -124,7 +124,7 @@ ALIKE = st.one_of(
 @pytest.mark.parametrize(
     ("target", "declared", "by"), COLUMNS, ids=lambda part: str(part) if isinstance(part, str) else ""
 )
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(values=ALIKE)
 def test_bulk_and_decoder_agree_on_every_value(target: str, declared: str, by: Any, values: list[Any]) -> None:
     """Whatever stands in a column, the array holds what the decoder says, refusals and unknowns included."""

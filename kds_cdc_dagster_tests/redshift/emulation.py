@@ -26,10 +26,10 @@ class Emulation:
 
     def instead(self, planned: Plan, midway: Callable[[], None]) -> list[Frame] | None:
         """Replies to a statement that PostgreSQL never sees; None for the others. Raises Refused."""
-        if planned.copy:
-            return self._whole(lambda: self._copied(planned.copy, midway))
-        if planned.unload:
-            return self._whole(lambda: self._unloaded(planned.unload, midway))
+        if copied := planned.copy:
+            return self._whole(lambda: self._copied(copied, midway))
+        if unloaded := planned.unload:
+            return self._whole(lambda: self._unloaded(unloaded, midway))
         if planned.replaces_view:
             return self._whole(lambda: self._replaced(planned))
         if planned.widened:

@@ -22,8 +22,8 @@ class Actor:
         self.is_over = False
         self.failure: Exception | None = None
         """What escaped the code under test; anything is a finding."""
-        self.sleeps_until = 0.0
-        """Virtual time before which the schedule leaves it alone: a zombie."""
+        self.wakes_at = 0
+        """Step of the schedule before which it is left alone: a zombie."""
         self._body = body
         self._is_crashing = False
         self._go, self._back = threading.Lock(), threading.Lock()

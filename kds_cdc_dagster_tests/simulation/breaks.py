@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any
 from unittest import mock
@@ -24,6 +25,7 @@ from kds_cdc_dagster.journal import claims, index, keys, manifest, parked
 from kds_cdc_dagster.journal.keys import SegmentId
 from kds_cdc_dagster.journal.logs import Tail
 
+_patch = mock.patch.object
 Decided = tuple[DecideReply, DecideEffect]
 
 def _nothing(*_: object, **__: object) -> None:
@@ -73,8 +75,18 @@ def _seal_again(store: Any, mine: manifest.Manifest) -> bool:
     store.overwrite(keys.manifest(mine.batch), msgspec.json.encode(mine))
     return True
 
-def _point_again(store: Any, source: str, stream: str, segment: SegmentId, reason: str) -> None:
-    parked._create(store, keys.pointer(keys.parked(source, stream), segment), reason)
+@contextmanager
+def _released_again() -> Iterator[None]:
+    """A settle that is repeated after the release parks the deliveries anew."""
+
+    def point(store: Any, source: str, stream: str, segment: SegmentId, reason: str) -> None:
+        parked._create(store, keys.pointer(keys.parked(source, stream), segment), reason)
+
+    def outstanding(store: Any, source: str, stream: str) -> list[SegmentId]:
+        return [parked._segment(info.key) for info in store.scan(keys.parked(source, stream))]
+
+    with _patch(parked, "point", point), _patch(parked, "outstanding", outstanding):
+        yield
 
 def _unhold_anyway(self: MemoryState, life: str, source: str, stream: str, hold_version: int) -> bool:
     record = self._records.get((source, stream))
@@ -85,9 +97,7 @@ def _unhold_anyway(self: MemoryState, life: str, source: str, stream: str, hold_
 def _rebuilt_from_tails(store: Any) -> tuple[()]:
     return ()
 
-_patch = mock.patch.object
-
-BREAKS: dict[str, partial[AbstractContextManager[object]]] = {
+BREAKS: dict[str, Callable[[], AbstractContextManager[object]]] = {
     "floor": partial(_patch, stream_records, "decide", _without_floor),
     "doubts-by-look": partial(_patch, Resolver, "resolve", _by_look),
     "doubts-ignored": partial(_patch, Resolver, "resolve", _always_absent),
@@ -102,12 +112,11 @@ BREAKS: dict[str, partial[AbstractContextManager[object]]] = {
     "late-unasked": partial(_patch, DurableRecords, "find", lambda *_: {}),
     "unindexed": partial(_patch, index, "write", _nothing),
     "sealed-twice": partial(_patch, manifest, "write", _seal_again),
-    "rebuild-without-end": partial(_patch, rebuild, "closed_tail", Tail),
     "rebuild-without-manifests": partial(_patch, rebuild, "_manifests", _rebuilt_from_tails),
     "rebuild-without-holds": partial(_patch, parked, "held_streams", _rebuilt_from_tails),
-    "released-again": partial(_patch, parked, "point", _point_again),
+    "released-again": _released_again,
     "unhold-anyway": partial(_patch, MemoryState, "unhold", _unhold_anyway),
-    "forgotten-early": partial(_patch, claims, "open_claims", lambda _: []),
+    "unadopted": partial(_patch, claims, "open_claims", lambda _: []),
 }
 """Name of the rule that is off -> patch that turns it off."""
 

@@ -11,7 +11,7 @@ import msgspec
 
 from kds_cdc_dagster.core.change import Outcome, Reason
 from kds_cdc_dagster.intake.audit import audit
-from kds_cdc_dagster.journal import keys
+from kds_cdc_dagster.journal import keys, parked
 from kds_cdc_dagster.journal.manifest import Manifest
 from kds_cdc_dagster_tests.simulation import codec
 from kds_cdc_dagster_tests.simulation.site import WINDOW, Site
@@ -57,6 +57,8 @@ def findings(site: Site) -> list[str]:
         *_not_accepted(site, journal),
         *_doubled(site, journal),
         *_unsealed(journal),
+        *_falsely_refused(site, journal),
+        *(f"parked: {source}|{stream} is held by nothing and waits" for source, stream in parked.held_streams(site.store)),
         *_disordered(journal),
         *_committed_elsewhere(site, journal),
         *_wrong_rows(site, journal),
@@ -98,13 +100,25 @@ def _excuses(site: Site, sent: Sent, weary: set[str]) -> set[str]:
     excuses = {str(Reason.TOO_MANY_RECEIVES)}
     is_weary = sent.wire.stream in weary
     policies = site.plan.catalogue.source_by_id[sent.wire.source].on
-    if policies.gap == "quarantine" and (is_weary or _skips(site, sent.wire.stream)):
+    has_gap = is_weary or _skips(site, sent.wire.stream) or "failover" in site.plan.faults
+    if policies.gap == "quarantine" and has_gap:
         excuses.add(str(Reason.GAP))
     if sent.wire.stream in site.died:
         excuses.add(str(Reason.OUT_OF_ORDER))
     if is_weary:
         excuses.add(str(Reason.SUSPICIOUS_DUPLICATE))
     return excuses
+
+
+def _falsely_refused(site: Site, journal: Journal) -> Iterator[str]:
+    """A change that is accepted is never called late or suspicious when it comes again."""
+    contents = defaultdict(set)
+    for row in journal.accepted:
+        contents[row["identity"]].add(row["content_hash"])
+    for row in journal.rows:
+        is_alarm = row["reason"] in (Reason.OUT_OF_ORDER, Reason.SUSPICIOUS_DUPLICATE)
+        if is_alarm and contents.get(row["identity"]) == {row["content_hash"]} and row["stream"] not in site.died:
+            yield f"false alarm: {row['message_id']} repeats an accepted change and was refused as {row['reason']}"
 
 
 def _skips(site: Site, stream: str) -> bool:

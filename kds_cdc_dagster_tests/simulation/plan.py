@@ -16,10 +16,10 @@ FAULTS = {
     "crash": 0.02,  # a worker dies at this step
     "zombie": 0.02,  # it stops for longer than the visibility timeout, and goes on later
     "adopt": 0.05,  # a living worker is taken for dead
-    "flush": 0.004,  # the state store is emptied
-    "failover": 0.004,  # it falls back to an older state, and only some steps later says so
-    "forget": 0.01,  # it forgets one marker
-    "expire": 0.004,  # time jumps over the duplicate window
+    "flush": 0.006,  # the state store is emptied
+    "failover": 0.02,  # it falls back to an older state, and only some steps later says so
+    "forget": 0.02,  # it forgets markers
+    "expire": 0.006,  # time jumps over the duplicate window
     "down": 0.01,  # it cannot be reached for some steps
     "lost_state": 0.05,  # it did what was asked, but the reply is lost
     "again_state": 0.05,  # ... and the same call is made again

@@ -54,27 +54,26 @@ class Schedule:
     def run(self) -> None:
         """Steps until the budget is used up or something is found."""
         self._publish(3)
-        for _ in range(self.site.plan.steps):
-            self._step()
+        for number in range(self.site.plan.steps):
+            self._step(number)
             if self.site.findings:
                 return
         for actor in self.actors:
-            if actor.sleeps_until <= self.site.clock.now():
+            if actor.wakes_at <= self.site.plan.steps:
                 actor.crash()
         while self._publish(10):
             pass
         if self._detection_in > 0:
             self.site.state._life = None
 
-    def _step(self) -> None:
+    def _step(self, number: int) -> None:
         clock = self.site.clock
         clock.sleep(self.rng.choice((0.01, 0.05, 0.2, 1.0)))
         if self.rng.random() < 0.15:
             self._publish(self.rng.randint(1, 4))
         self._strike()
-        awake = [place for place, actor in enumerate(self.actors) if actor.sleeps_until <= clock.now()]
+        awake = [place for place, actor in enumerate(self.actors) if actor.wakes_at <= number]
         if not awake:
-            clock.sleep(5.0)
             return
         place = self.rng.choice(awake)
         actor = self.actors[place]
@@ -83,11 +82,16 @@ class Schedule:
             actor.crash()
         else:
             if self._strikes("zombie"):
-                actor.sleeps_until = clock.now() + self.rng.choice((1.5, 2.5, 1000.0)) * VISIBILITY_SECONDS
-                self.site.note(actor.name, f"SLEEPS before {actor.where}")
+                self._fall_asleep(actor, number)
                 return
             actor.step()
         self._bury(place)
+
+    def _fall_asleep(self, actor: Actor, number: int) -> None:
+        """It stops, others get its messages, perhaps its log; and then it goes on, or after everything is over."""
+        actor.wakes_at = number + self.rng.choice((10, 25, 60, 1_000_000))
+        self.site.note(actor.name, f"SLEEPS before {actor.where}")
+        self.site.clock.sleep(self.rng.choice((VISIBILITY_SECONDS, DEAD_AFTER_SECONDS)) + 1)
 
     def _bury(self, place: int) -> None:
         actor = self.actors[place]
@@ -135,7 +139,7 @@ class Schedule:
         if self._detection_in == 0:
             self.site.note("world", "FAILOVER DETECTED")
             self.site.state._life = None
-        if self.rng.random() < 0.03 and self.site.plan.chance("failover"):
+        if self.rng.random() < 0.1 and self.site.plan.chance("failover"):
             self._older_state = self.site.snapshot_of_state()
 
     def _flush(self) -> None:
@@ -149,17 +153,14 @@ class Schedule:
             return
         state._records, state._pending, state._committed = older._records, older._pending, older._committed
         self._older_state = None
-        self._detection_in = self.rng.randint(1, 40)
+        self._detection_in = self.rng.randint(10, 80)
 
     def _forget(self) -> None:
-        marks = [
-            (*key, identity)
-            for of_kind in (self.site.state._pending, self.site.state._committed)
-            for key, of_stream in of_kind.items()
-            for identity in of_stream
-        ]
-        if marks:
-            self.site.state.forget_marker(*self.rng.choice(marks))
+        """Some of the markers."""
+        for of_kind in (self.site.state._pending, self.site.state._committed):
+            for key, of_stream in list(of_kind.items()):
+                for identity in [identity for identity in of_stream if self.rng.random() < 0.3]:
+                    self.site.state.forget_marker(*key, identity)
 
     def _expire(self) -> None:
         self.site.clock.sleep(1300.0)
@@ -210,6 +211,8 @@ def simulate(seed: int) -> Outcome:
             schedule.run()
             if not site.findings:
                 _recover(schedule)
+        except Exception as error:  # noqa: BLE001 nothing may escape, in calm least of all
+            site.findings.append(f"escaped: {type(error).__name__}: {error}")
         finally:
             for actor in schedule.actors:
                 actor.crash()

@@ -87,7 +87,7 @@ def _change(fields: Mapping[str, Any], delivery: Delivery, table: BoundTable) ->
         phase=Phase.SNAPSHOT if is_read else Phase.STREAMING,
         rank=Rank.STREAMING,
         lineage="",
-        is_snapshot_start=is_read,
+        is_snapshot_start=False,  # the mock's counter belongs to the stream: it knows no snapshots of a source
         occurred_at_ms=_milliseconds(fields["occurred_at"]),
     )
 
