@@ -58,17 +58,17 @@ class Pipeline:
     @cached_property
     def store(self) -> ObjectStore:
         """Object store."""
-        return self._faulty(_open_store(self.settings))
+        return self._fitted(_open_store(self.settings), "store")
 
     @cached_property
     def state(self) -> StateStore:
         """Shared ordering and duplicate state."""
-        return self._faulty(_open_state(self.settings, self.clock))
+        return self._fitted(_open_state(self.settings, self.clock), "state")
 
     @cached_property
     def inbox(self) -> Inbox:
         """Queue, read side."""
-        return self._faulty(_open_inbox(self.settings, self.clock))
+        return self._fitted(_open_inbox(self.settings, self.clock), "inbox")
 
     @cached_property
     def outbound(self) -> Outbound:
@@ -78,7 +78,7 @@ class Pipeline:
     @cached_property
     def warehouse(self) -> Warehouse:
         """Warehouse."""
-        return self._faulty(_open_warehouse(self.settings, self.store))
+        return self._fitted(_open_warehouse(self.settings, self.store), "warehouse")
 
     @cached_property
     def schemas(self) -> Schemas:
@@ -90,14 +90,11 @@ class Pipeline:
         """Loads batches into the live targets."""
         return Loader(self.warehouse, self.store, self.catalogue, self.schemas)
 
-    def _faulty(self, part: T) -> T:
-        """Crash tests name a call after which this process kills itself; otherwise the part as it is."""
-        plan = os.environ.get("KDS_CDC_TEST_KILL", "")
-        if not plan:
-            return part
-        from kds_cdc_dagster.adapters.killing import killing
+    def _fitted(self, part: T, port: str) -> T:
+        """The part as it is; crash tests fit fault points around its verbs."""
+        from kds_cdc_dagster.adapters import killing
 
-        return killing(part, plan)
+        return killing.fitted(part, port) if killing.is_wanted() else part
 
     @cached_property
     def parser(self) -> Parser:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
 
 from kds_cdc_dagster.adapters.stream_records import decided, stream_address
@@ -108,8 +107,9 @@ def prune(db: sqlite3.Connection, now: float, markers_max: int) -> int:
 
 def record_of(row: tuple[Any, ...]) -> StreamRecord:
     """A row of table `stream` as a record."""
-    record = StreamRecord(*row)
-    return replace(record, parkers=json.loads(row[7]))
+    *front, parkers, message_id, sequence_number, worker, settled_at_ms = row
+    by_claim = json.loads(parkers) if parkers else {}
+    return StreamRecord(*front, by_claim, message_id, sequence_number, worker, settled_at_ms)
 
 
 def _row(record: StreamRecord) -> tuple[object, ...]:
@@ -121,7 +121,7 @@ def _row(record: StreamRecord) -> tuple[object, ...]:
         record.lineage,
         record.hold,
         record.hold_version,
-        json.dumps(dict(record.parkers)),
+        json.dumps(dict(record.parkers)) if record.parkers else "",
         record.message_id,
         record.sequence_number,
         record.worker,

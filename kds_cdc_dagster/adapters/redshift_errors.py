@@ -35,7 +35,7 @@ class CopyRefused(LoadRefused):
     """COPY refused an artifact; the place of the fault can be asked for after the rollback."""
 
 
-_CYCLE_CODES = {"40001", "40P01", "23505", "42P06", "42P07"}
+_CYCLE_CODES = {"40001", "40P01", "23505", "42710", "42P06", "42P07"}
 """Serialisation, deadlock; and what CREATE … IF NOT EXISTS says when another session was first (keys of
 tables are never enforced, so 23505 is about the catalog)."""
 _CYCLE_TEXTS = re.compile(
@@ -47,6 +47,9 @@ _TIMEOUT_CODE, _LOGIN_CODES = "57014", {"28000", "28P01", "3D000"}
 _GONE_CODES = {"57P01", "57P02", "57P03", "08000", "08003", "08006"}
 _DENIED_STATUS = range(400, 429)
 _STORAGE_TEXTS = re.compile(r"S3ServiceException.*Status (?:5\d\d|429)|SlowDown|InternalError", re.IGNORECASE)
+_NAMES_ONLY = {"0A", "25", "2B", "3F", "42"}
+"""Classes of errors that quote names of tables and columns, never values: unsupported, transaction, dependency,
+schema, syntax and access."""
 _QUOTED = re.compile(r"""(['"]).*?\1""", re.DOTALL)
 _CONTEXT = re.compile(r"code:\s+(\d+)\s+context:\s+(.*?)(?:\n|$)", re.DOTALL)
 
@@ -97,8 +100,13 @@ def _cause(code: str, message: str) -> Cause | None:
 
 
 def _told(fields: dict[str, Any]) -> str:
-    """Message and Spectrum's code and context, in one line; what is quoted may be row data and is cut out."""
+    """Message and Spectrum's code and context, in one line."""
     text = str(fields["M"])
     if match := _CONTEXT.search(str(fields.get("D", ""))):
         text += f" ({match[1]}: {match[2]})"
+    return text if str(fields["C"])[:2] in _NAMES_ONLY else without_values(text)
+
+
+def without_values(text: str) -> str:
+    """Cut out what is quoted: it may be row data."""
     return _QUOTED.sub("…", text)

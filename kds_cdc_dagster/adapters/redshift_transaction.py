@@ -61,7 +61,7 @@ class RedshiftTransaction:
             return [tuple(row) for row in cursor.fetchall()]
 
     def copy(self, table: str, artifact: LoadArtifact) -> None:
-        """See the port. Raises LoadRefused, also when fewer or more rows arrive than the artifact holds."""
+        """See the port. Raises LoadRefused, InvariantBroken if fewer or more rows arrive than the artifact holds."""
         self._check_columns(table, artifact)
         manifest = self._exchange.store.uri(artifact.manifest_key)
         try:
@@ -71,7 +71,12 @@ class RedshiftTransaction:
             raise
         ((loaded,),) = self.rows("SELECT pg_last_copy_count()")
         if loaded != artifact.rows:
-            raise LoadRefused("COPY loaded other rows", key=artifact.key, rows=artifact.rows, loaded=loaded)
+            raise InvariantBroken(
+                "COPY loaded another number of rows than the artifact holds",
+                key=artifact.key,
+                rows=artifact.rows,
+                loaded=loaded,
+            )
 
     def unload(self, select: str, prefix: str, *, partition: str) -> list[ExportFile]:
         """See the port. `prefix` is new in each repetition: the lost attempt may still be writing to its own."""

@@ -17,7 +17,14 @@ from typing import Any, TypeVar
 
 from kds_cdc_dagster.adapters.redshift_access import RedshiftAccess
 from kds_cdc_dagster.adapters.redshift_dialect import RedshiftDialect
-from kds_cdc_dagster.adapters.redshift_errors import Cause, CopyRefused, Setback, connection_errors, translated
+from kds_cdc_dagster.adapters.redshift_errors import (
+    Cause,
+    CopyRefused,
+    Setback,
+    connection_errors,
+    translated,
+    without_values,
+)
 from kds_cdc_dagster.adapters.redshift_transaction import Exchange, RedshiftTransaction
 from kds_cdc_dagster.errors import InvariantBroken, TransientError, WarehouseBusy
 from kds_cdc_dagster.ports import ObjectStore, Transaction, Warehouse
@@ -149,8 +156,8 @@ class RedshiftWarehouse:
             )
             url = self._exchange.store.uri(str(refused.facts["key"]))
             found = RedshiftTransaction(connection, self._exchange).rows(query, (url[:_FILE_NAME_MAX],))
-            names = ("column", "error_code", "error", "line")
-            refused.facts |= dict(zip(names, found[0], strict=True)) if found else {}
+            for column, code, text, line in found:
+                refused.facts |= {"column": column, "error_code": code, "error": without_values(text), "line": line}
         return CopyRefused(refused.what, hint="", **refused.facts)
 
 

@@ -62,16 +62,8 @@ def decided(
 
 def settled_record(record: StreamRecord, call: SettleCall) -> StreamRecord:
     """The record after `call`. Informative fields are those of the settle that is latest by its own clock."""
-    after = _with_state(record, settled(_state(record, {}, {}), call))
-    if call.settled_at_ms < record.settled_at_ms:
-        return after
-    return replace(
-        after,
-        message_id=call.message_id,
-        sequence_number=call.sequence_number,
-        worker=call.worker,
-        settled_at_ms=call.settled_at_ms,
-    )
+    latest = call if call.settled_at_ms >= record.settled_at_ms else record
+    return _with_state(latest, settled(_state(record, {}, {}), call))
 
 
 def loaded_record(record: StreamRecord, rebuilt: StreamRecord) -> StreamRecord:
@@ -114,13 +106,19 @@ def _state(record: StreamRecord, pending: Mapping[str, Pending], committed_marke
     )
 
 
-def _with_state(record: StreamRecord, state: StreamState) -> StreamRecord:
-    return replace(
-        record,
-        committed=state.committed,
-        row_position=state.row_position,
-        lineage=state.lineage,
-        hold=state.hold,
-        hold_version=state.hold_version,
-        parkers=state.parkers,
+def _with_state(informative: StreamRecord | SettleCall, state: StreamState) -> StreamRecord:
+    """A record of `state`, with who and what was last from a record or a settle of the stream."""
+    return StreamRecord(
+        informative.source,
+        informative.stream,
+        state.committed,
+        state.row_position,
+        state.lineage,
+        state.hold,
+        state.hold_version,
+        state.parkers,
+        informative.message_id,
+        informative.sequence_number,
+        informative.worker,
+        informative.settled_at_ms,
     )

@@ -20,6 +20,7 @@ _COMMANDS = {
     "open-epoch": "kds_cdc_dagster.cli.streams",
     "rebuild-state": "kds_cdc_dagster.cli.state",
     "audit": "kds_cdc_dagster.cli.state",
+    "checks": "kds_cdc_dagster.cli.checks",
     "demo": "kds_cdc_dagster.cli.demo",
     "dev": "kds_cdc_dagster.cli.dev",
 }

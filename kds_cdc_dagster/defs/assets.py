@@ -1,172 +1,176 @@
 """Assets by factory from the catalogue: raw → staging per entity, curated → export per target.
 
 One asset per (stage, entity), so that one entity's failure leaves the other chains going. Every body works
-over `partition_keys`, so that a backfill may run a range in one run. Metadata are numbers, which plot.
+over `partition_keys`, so that a backfill may run a range in one run. An export is of no batch: it is the
+target as it is now, and several batches share one.
 """
 
-import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
+from datetime import timedelta
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 import dagster as dg
 import msgspec
 
 from kds_cdc_dagster.core.catalogue import Catalogue, Entity, Target
-from kds_cdc_dagster.defs import names
+from kds_cdc_dagster.defs import checks, names, showing
 from kds_cdc_dagster.defs.partitions import BATCHES
 from kds_cdc_dagster.defs.resources import PipelineResource
 from kds_cdc_dagster.errors import TransientError
 from kds_cdc_dagster.journal.manifest import Manifest
-from kds_cdc_dagster.load.loader import Loader
+from kds_cdc_dagster.load.dirty import ExportRhythm
+from kds_cdc_dagster.settings import Settings
+from kds_cdc_dagster.wiring import Pipeline
 
 RETRIES = 3
 RETRY_SECONDS = 2.0
 POOL_COPY, POOL_MERGE, POOL_UNLOAD = "kds_copy", "kds_merge", "kds_unload"
+FRESHNESS = dg.FreshnessPolicy.time_window(fail_window=timedelta(hours=6), warn_window=timedelta(hours=1))
+"""Of curated assets: a table of a kitchen that works is merged into at least hourly."""
 
-_SINGLE_RUN = dg.BackfillPolicy.single_run()
+Load = Callable[[Pipeline, Manifest], msgspec.Struct]
 
 
-def batch_assets(catalogue: Catalogue) -> list[dg.AssetsDefinition]:
+class Place(NamedTuple):
+    """Where tables and files are, as the UI's kinds say it."""
+
+    warehouse: str
+    files: str
+
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        """From the settings."""
+        return cls(settings.warehouse, {"s3": "s3", "local": "file"}[settings.store])
+
+
+def batch_assets(catalogue: Catalogue, settings: Settings) -> list[dg.AssetsDefinition]:
     """Every asset of the catalogue."""
-    found = [_quarantine()]
+    place = Place.of(settings)
+    found = [_quarantine(place, settings)]
     for entity in catalogue.entities:
-        found += [_raw(entity), _staging(entity)]
+        found += [_raw(entity, place), _staging(entity, place, settings)]
     for target in catalogue.targets:
-        found.append(_curated(catalogue, target))
+        found.append(_curated(catalogue, target, place, settings))
         if target.export is not None:
-            found.append(_export(catalogue, target))
+            found.append(_export(catalogue, target, place))
     return found
 
 
-def _raw(entity: Entity) -> dg.AssetsDefinition:
-    @dg.asset(
-        key=names.raw(entity.name),
+def _batch_asset(key: dg.AssetKey, load: Load, counted: tuple[str, ...], **arguments: Any) -> dg.AssetsDefinition:
+    """An asset with a partition per batch: load each batch of the run, check it, show its numbers."""
+
+    decorated: Callable[[Callable[..., Any]], dg.AssetsDefinition] = dg.asset(
+        key=key,
         partitions_def=BATCHES,
-        backfill_policy=_SINGLE_RUN,
-        group_name="raw",
-        kinds={"parquet"},
+        backfill_policy=dg.BackfillPolicy.single_run(),
+        group_name=key.path[0],
+        check_specs=checks.specs(key),
+        **arguments,
+    )
+
+    def body(context: dg.AssetExecutionContext, pipeline: PipelineResource) -> dg.MaterializeResult:  # type: ignore[type-arg]
+        parts = pipeline.parts()
+        stopwatch = showing.Stopwatch()
+        manifests = [parts.loader.manifest(batch) for batch in sorted(context.partition_keys)]
+        reports = [_retried(partial(load, parts, manifest)) for manifest in manifests]
+        findings = [finding for manifest in manifests for finding in checks.batch_findings(parts, key, manifest)]
+        return dg.MaterializeResult(
+            metadata=showing.of_batches(parts, key, manifests, reports, counted) | stopwatch.metadata(),
+            check_results=checks.results(findings),
+        )
+
+    return decorated(body)
+
+
+def _raw(entity: Entity, place: Place) -> dg.AssetsDefinition:
+    return _batch_asset(
+        names.raw(entity.name),
+        lambda parts, manifest: parts.loader.raw(entity.name, manifest),
+        ("rows", "size_bytes", "repeats"),
+        kinds={place.files, "parquet"},
         owners=list(entity.owners),
         description=f"Changes of `{entity.name}` as received, per batch: the replay truth.\n\n{entity.description}",
     )
-    def raw(context: dg.AssetExecutionContext, pipeline: PipelineResource) -> dg.MaterializeResult[Any]:
-        loader = pipeline.parts().loader
-        return _each(
-            context, loader, lambda manifest: loader.raw(entity.name, manifest), ("rows", "size_bytes", "repeats")
-        )
-
-    return raw
 
 
-def _staging(entity: Entity) -> dg.AssetsDefinition:
-    @dg.asset(
-        key=names.staging(entity.name),
+def _staging(entity: Entity, place: Place, settings: Settings) -> dg.AssetsDefinition:
+    return _batch_asset(
+        names.staging(entity.name),
+        lambda parts, manifest: parts.loader.stage(entity.name, manifest),
+        ("rows", "refused", "size_bytes"),
         deps=[names.raw(entity.name)],
-        partitions_def=BATCHES,
-        backfill_policy=_SINGLE_RUN,
-        group_name="staging",
-        kinds={"table"},
+        kinds={place.warehouse, "table"},
         owners=list(entity.owners),
         pool=POOL_COPY,
-        metadata={"dagster/column_schema": column_schema(entity)},
+        metadata=showing.of_table(entity, f"{settings.schema_staging}.{entity.name}", place.warehouse),
         description=f"Typed changes of `{entity.name}`, with the batch they came in.",
     )
-    def staging(context: dg.AssetExecutionContext, pipeline: PipelineResource) -> dg.MaterializeResult[Any]:
-        loader = pipeline.parts().loader
-        return _each(
-            context, loader, lambda manifest: loader.stage(entity.name, manifest), ("rows", "refused", "size_bytes")
-        )
-
-    return staging
 
 
-def _curated(catalogue: Catalogue, target: Target) -> dg.AssetsDefinition:
+def _curated(catalogue: Catalogue, target: Target, place: Place, settings: Settings) -> dg.AssetsDefinition:
     entity = catalogue.target_entity(target)
-
-    @dg.asset(
-        key=names.curated(target.name),
+    return _batch_asset(
+        names.curated(target.name),
+        lambda parts, manifest: parts.loader.merge(target.name, manifest),
+        ("changes", "applied", "stale", "deleted", "truncated"),
         deps=[names.staging(name) for name in target.from_],
-        partitions_def=BATCHES,
-        backfill_policy=_SINGLE_RUN,
-        group_name="curated",
-        kinds={"table"},
+        kinds={place.warehouse, "table"},
         owners=list(target.owners or entity.owners),
         pool=POOL_MERGE,
-        metadata={"dagster/column_schema": column_schema(entity)},
+        freshness_policy=FRESHNESS,
+        metadata=showing.of_table(entity, f"{settings.schema_curated}.{target.name}", place.warehouse),
         description=f"{target.description or entity.description}\n\nThe newest version of every row, tombstones kept.",
     )
-    def curated(context: dg.AssetExecutionContext, pipeline: PipelineResource) -> dg.MaterializeResult[Any]:
-        loader = pipeline.parts().loader
-        counted = ("changes", "applied", "stale", "deleted", "truncated")
-        return _each(context, loader, lambda manifest: loader.merge(target.name, manifest), counted)
-
-    return curated
 
 
-def _export(catalogue: Catalogue, target: Target) -> dg.AssetsDefinition:
+def _quarantine(place: Place, settings: Settings) -> dg.AssetsDefinition:
+    return _batch_asset(
+        names.QUARANTINE,
+        lambda parts, manifest: parts.loader.quarantine(manifest),
+        ("rejected", "parked", "new_rows"),
+        kinds={place.warehouse, "table"},
+        metadata={"dagster/table_name": f"{settings.schema_ops}.quarantine"},
+        description="Rejected and parked deliveries with their reason: one row each, however often redelivered.\n\n"
+        "Act on them with the jobs `redrive_quarantine`, `discard_quarantine` and `release_stream`.",
+    )
+
+
+def _export(catalogue: Catalogue, target: Target, place: Place) -> dg.AssetsDefinition:
     entity = catalogue.target_entity(target)
+    key = names.export(target.name)
 
     @dg.asset(
-        key=names.export(target.name),
+        key=key,
         deps=[names.curated(target.name)],
-        partitions_def=BATCHES,
-        backfill_policy=_SINGLE_RUN,
+        output_required=False,
         group_name="export",
-        kinds={"parquet"},
+        check_specs=checks.specs(key),
+        kinds={place.files, "parquet"},
         owners=list(target.owners or entity.owners),
         pool=POOL_UNLOAD,
-        metadata={"dagster/column_schema": column_schema(entity)},
+        metadata={"dagster/column_schema": showing.column_schema(entity)},
         description=f"`{target.name}` as Parquet files by tenant; `current.json` names the files that are current.",
     )
-    def export(context: dg.AssetExecutionContext, pipeline: PipelineResource) -> dg.MaterializeResult[Any]:
-        loader = pipeline.parts().loader
-        started = time.monotonic()
-        report = _retried(lambda: loader.export(target.name))
-        return dg.MaterializeResult(metadata=_metadata(context, [report], (), started))
+    def export(context: dg.AssetExecutionContext, pipeline: PipelineResource):  # type: ignore[no-untyped-def] # noqa: ANN202 - Dagster refuses an annotated generator with checks
+        parts = pipeline.parts()
+        if names.TAG_ATTEMPT in context.run.tags and not _is_due(parts, target.name):
+            context.log.info("exported a moment ago by another run; the next due export takes this batch along")
+            return
+        stopwatch = showing.Stopwatch()
+        report = _retried(lambda: parts.loader.export(target.name))
+        yield dg.MaterializeResult(
+            metadata=showing.of_export(parts, target.name, report) | stopwatch.metadata(),
+            check_results=checks.results(checks.export_of(parts, target.name)),
+        )
 
     return export
 
 
-def _quarantine() -> dg.AssetsDefinition:
-    @dg.asset(
-        key=names.QUARANTINE,
-        partitions_def=BATCHES,
-        backfill_policy=_SINGLE_RUN,
-        group_name="ops",
-        kinds={"table"},
-        description="Rejected and parked deliveries with their reason: one row each, however often redelivered.",
-    )
-    def quarantine(context: dg.AssetExecutionContext, pipeline: PipelineResource) -> dg.MaterializeResult[Any]:
-        loader = pipeline.parts().loader
-        return _each(context, loader, loader.quarantine, ("rejected", "parked", "new_rows"))
-
-    return quarantine
-
-
-def column_schema(entity: Entity) -> dg.TableSchema:
-    """The entity's columns as the UI shows them."""
-    keys = set(entity.primary_key)
-    return dg.TableSchema(
-        columns=[
-            dg.TableColumn(
-                column.name, column.type, constraints=dg.TableColumnConstraints(nullable=column.name not in keys)
-            )
-            for column in entity.columns
-        ]
-    )
-
-
-def _each(
-    context: dg.AssetExecutionContext,
-    loader: Loader,
-    load: Callable[[Manifest], msgspec.Struct],
-    counted: Iterable[str],
-) -> dg.MaterializeResult[Any]:
-    """Load every batch of the run in order; numbers are summed over them."""
-    started = time.monotonic()
-    manifests = [loader.manifest(batch) for batch in sorted(context.partition_keys)]
-    reports = [_retried(partial(load, manifest)) for manifest in manifests]
-    return dg.MaterializeResult(metadata=_metadata(context, reports, counted, started))
+def _is_due(parts: Pipeline, target: str) -> bool:
+    """Looked at again in the run: while it was queued, another run may have exported."""
+    rhythm = ExportRhythm(parts.store, parts.catalogue, parts.settings.export_every_seconds)
+    return rhythm.is_due(target, parts.clock.now())
 
 
 def _retried(load: Callable[[], msgspec.Struct]) -> msgspec.Struct:
@@ -175,21 +179,3 @@ def _retried(load: Callable[[], msgspec.Struct]) -> msgspec.Struct:
         return load()
     except TransientError as error:
         raise dg.RetryRequested(max_retries=RETRIES, seconds_to_wait=RETRY_SECONDS) from error
-
-
-def _metadata(
-    context: dg.AssetExecutionContext, reports: list[msgspec.Struct], counted: Iterable[str], started: float
-) -> Mapping[str, Any]:
-    documents = [msgspec.to_builtins(report) for report in reports]
-    found: dict[str, Any] = {name: sum(document.get(name) or 0 for document in documents) for name in counted}
-    if len(documents) == 1:
-        found |= {name: _shown(value) for name, value in documents[0].items() if value not in (None, "", {}, [], ())}
-    found |= {"batches": len(context.partition_keys), "seconds": round(time.monotonic() - started, 3)}
-    if "rows" in found:
-        found["dagster/partition_row_count"] = found["rows"]
-    return found
-
-
-def _shown(value: Any) -> Any:
-    """A value in a form that Dagster's UI shows: tables and lists as JSON."""
-    return dg.MetadataValue.json(list(value)) if isinstance(value, list | tuple) else value

@@ -13,7 +13,6 @@ from kds_cdc_dagster.intake import counts as counting
 from kds_cdc_dagster.intake.tick import TickReport
 from kds_cdc_dagster.wiring import Pipeline
 
-
 _QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 """The runs' events are in the instance; the terminal belongs to the command."""
 

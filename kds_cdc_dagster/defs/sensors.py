@@ -29,9 +29,7 @@ class IntakeFailed(Exception):
     """The tick accepted nothing; shown by the daemon as a failed tick."""
 
 
-def intake_sensor(
-    number: int, jobs: Iterable[dg.UnresolvedAssetJobDefinition], *, is_on: bool
-) -> dg.SensorDefinition:
+def intake_sensor(number: int, jobs: Iterable[dg.UnresolvedAssetJobDefinition], *, is_on: bool) -> dg.SensorDefinition:
     """Sensor `intake_<number>`. Only the first one hands batches on: run keys are unique per sensor."""
 
     @dg.sensor(

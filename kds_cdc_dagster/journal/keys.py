@@ -162,3 +162,8 @@ def exports(target: str) -> str:
 def current_export(target: str) -> str:
     """Pointer to the export that is current."""
     return f"{exports(target)}current.json"
+
+
+def replay_report(replay: str) -> str:
+    """Report of a replay into isolated schemas."""
+    return f"replays/{part(replay)}/report.json"

@@ -16,7 +16,8 @@ from kds_cdc_dagster.load.layout import ORDER_DIGITS, Layout, listed, literal, s
 from kds_cdc_dagster.ports import Transaction
 
 EVIDENCE = "kds_evidence"
-"""Temp table: changes of the batch (`_from_batch` 1) and stored rows of the same keys (0, `_op` 's')."""
+"""Temp table: changes of the batch (`_from_batch` 1; 2: a create half that `load.moves` has filled), and
+stored rows of the same keys (0, `_op` 's')."""
 FIRST_ADDED, FIRST_STORED = 1 << 41, 1 << 42
 """Evidence rows are numbered; those added to the batch's own begin above any batch."""
 

@@ -63,3 +63,16 @@ def curated_figures(warehouse: Warehouse, layout: Layout) -> CuratedFigures:
     )
     live, tombstones, incomplete = (int(count) for count in counts)
     return CuratedFigures(live, tombstones, incomplete, int(keys_twice), *ledger)
+
+
+def control_totals(warehouse: Warehouse, layout: Layout) -> dict[str, str]:
+    """Live rows, tombstones, and the sum of each decimal column over live rows, as text."""
+    decimals = [column.name for column in layout.entity.columns if column.type.startswith("decimal")]
+    sums = "".join(f", SUM(CASE WHEN _is_deleted THEN NULL ELSE {name} END)" for name in decimals)
+    query = (
+        "SELECT COALESCE(SUM(CASE WHEN _is_deleted THEN 0 ELSE 1 END), 0), "
+        f"COALESCE(SUM(CASE WHEN _is_deleted THEN 1 ELSE 0 END), 0){sums} FROM {layout.rows}"
+    )
+    ((*found,),) = warehouse.run(lambda tx: tx.rows(query))
+    names = ["rows", "tombstones", *(f"sum_{name}" for name in decimals)]
+    return {name: str(value) for name, value in zip(names, found, strict=True) if value is not None}

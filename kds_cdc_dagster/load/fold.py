@@ -40,22 +40,26 @@ FOLDED = (
 """What the fold says of a row beside its key and columns."""
 
 
-def fold(tx: Transaction, layout: Layout, partial: Sequence[str]) -> None:
-    """Make `CHOICE` and `WORK` from the evidence; `partial`: its partial columns."""
-    for table, select in ((CHOICE, _choice(layout, partial)), (WORK, _work(layout, partial))):
+def fold(tx: Transaction, layout: Layout, partial: Sequence[str], *, is_replay: bool) -> None:
+    """Make `CHOICE` and `WORK` from the evidence; `partial`: its partial columns.
+
+    At equal orders the stored row stays, except in a replay, whose typed values may be better ones.
+    """
+    for table, select in ((CHOICE, _choice(layout, partial, is_replay)), (WORK, _work(layout, partial))):
         tx.execute(f"DROP TABLE IF EXISTS {table}")
         tx.execute(f"CREATE TEMP TABLE {table} AS {select}")
 
 
-def _choice(layout: Layout, partial: Sequence[str]) -> str:
+def _choice(layout: Layout, partial: Sequence[str], is_replay: bool) -> str:  # noqa: FBT001  (passed on)
     """Per key: newest version, newest image, newest delete, and each partial column's newest setter.
 
-    One hash aggregation and no sort: the greatest of (order, known, from the batch, number) as one text.
+    One hash aggregation and no sort: the greatest of (order, known, preference, number) as one text.
     """
     key = listed(layout.key)
     setters = [f"{setter_order(name)} AS _p{i}, {is_known(name)} AS _k{i}" for i, name in enumerate(partial)]
-    # Equal orders: the batch's row, so that a replay with other typed values takes effect.
-    setters.append(f"CAST(_from_batch AS VARCHAR(1)) || LPAD(CAST(_n AS VARCHAR(20)), {_NUMBER_DIGITS}, '0') AS _place")
+    preference = "_from_batch" if is_replay else "CASE _from_batch WHEN 0 THEN 1 WHEN 1 THEN 0 ELSE _from_batch END"
+    number = f"LPAD(CAST(_n AS VARCHAR(20)), {_NUMBER_DIGITS}, '0')"
+    setters.append(f"CAST({preference} AS VARCHAR(1)) || {number} AS _place")
     greatest = [
         f"MAX({_padded('_row_order')} || '1' || _place) AS _latest",
         f"MAX(CASE WHEN _image_order <> '' THEN {_padded('_image_order')} || '1' || _place END) AS _image",
@@ -96,8 +100,8 @@ def _work(layout: Layout, partial: Sequence[str]) -> str:
         for name in layout.values
     ]
     joins = "".join(f" LEFT JOIN {EVIDENCE} v{i} ON v{i}._n = c._n{i}" for i in number.values())
-    wins = ["l._from_batch = 1", "i._from_batch = 1", "c._is_new_delete = 1"]
-    wins += [f"(v{i}._from_batch = 1 AND c._p{i} <> '')" for i in number.values()]
+    wins = ["l._from_batch > 0", "i._from_batch > 0", "c._is_new_delete = 1"]
+    wins += [f"(v{i}._from_batch > 0 AND c._p{i} <> '')" for i in number.values()]
     return (
         f"SELECT {listed(layout.key, 'c')}, {', '.join([*values, ''])}"
         "l._row_order, COALESCE(i._image_order, '') AS _image_order, c._deleted_order, "
@@ -105,7 +109,7 @@ def _work(layout: Layout, partial: Sequence[str]) -> str:
         f"{_texts(_missing(partial))} AS _missing, {_texts(_kept(partial))} AS _kept, i._extra, "
         "COALESCE(i._company, l._company) AS _company, COALESCE(i._tenant, l._tenant) AS _tenant, "
         "l._occurred_at, l._sent_at, "
-        "CASE WHEN i._from_batch = 1 AND i._op = 'c' THEN 1 ELSE 0 END AS _is_reborn "
+        "CASE WHEN i._from_batch > 0 AND i._op = 'c' THEN 1 ELSE 0 END AS _is_reborn "
         f"FROM {CHOICE} c JOIN {EVIDENCE} l ON l._n = c._latest LEFT JOIN {EVIDENCE} i ON i._n = c._image{joins} "
         f"WHERE {' OR '.join(wins)}"
     )

@@ -5,7 +5,8 @@ Per target   <curated>.<target>_rows          newest version per key, tombstones
              <curated>.<target>_past          earlier lives of re-created keys (`load.moves`)
              <curated>.<target>_moves         create halves of key changes with unavailable columns
              <curated>.<target>               view: the source's columns of live rows
-Shared       <ops>.load_ledger, staged, truncates, changed_tenants, export_ledger, quarantine
+Shared       <ops>.load_ledger, staged, truncates, changed_tenants, export_ledger, quarantine,
+             quarantine_actions
 
 A row's version is held in three orders, so that any arrival order ends in the same row:
 `_image_order` (newest c, u or r), `_deleted_order` (newest delete) and, for columns whose value is not the
@@ -124,6 +125,14 @@ OPS: dict[str, Columns] = {
         ("body_encoding", "varchar(16)"),
         ("body", "text"),
         ("status", "varchar(16)"),
+    ),
+    "quarantine_actions": (
+        ("key", "varchar(64)"),
+        ("reason", "varchar(256)"),
+        ("action", "varchar(16)"),
+        ("acted_by", "varchar(128)"),
+        ("why", "varchar(512)"),
+        ("acted_at", "timestamptz"),
     ),
 }
 

@@ -39,6 +39,12 @@ def sequence_of(tx: Transaction, layout: Layout, batch: str, checksum: str, code
     return int(found[0][0]) if found else None
 
 
+def has_batch(tx: Transaction, layout: Layout, batch: str) -> bool:
+    """Whether the target has the batch already, from other rows or other code: then this is a replay."""
+    query = f"SELECT 1 FROM {layout.schemas.op('load_ledger')} WHERE {_SCOPE} AND batch_id = ? LIMIT 1"
+    return bool(tx.rows(query, (*layout.scope, batch)))
+
+
 def last_sequence(tx: Transaction, layout: Layout) -> int:
     """The target's watermark: 0 before the first merge."""
     query = f"SELECT MAX(sequence) FROM {layout.schemas.op('load_ledger')} WHERE {_SCOPE}"

@@ -77,10 +77,14 @@ class Loader:
         self.ensure()
         layout = Layout.of(self._catalogue, target, self._schemas)
         report = merge(self._warehouse, layout, manifest.batch, code_version=self._version)
-        if layout.target.export is not None:
-            dirty.mark(self._store, target, manifest.batch)
+        self.mark_dirty(target, manifest.batch)
         self._mark_done(manifest)
         return report
+
+    def mark_dirty(self, target: str, batch: str) -> None:
+        """Note that the target's export is behind."""
+        if self._catalogue.target_by_name[target].export is not None:
+            dirty.mark(self._store, target, batch)
 
     def quarantine(self, manifest: Manifest) -> Quarantined:
         """Make rows of the batch's rejected and parked deliveries; then see whether the batch is done."""

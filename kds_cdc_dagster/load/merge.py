@@ -15,7 +15,7 @@ import msgspec
 
 from kds_cdc_dagster.errors import InvariantBroken
 from kds_cdc_dagster.load import ledger, moves, truncates
-from kds_cdc_dagster.load.evidence import EVIDENCE, collect_changes, collect_stored, partial_columns
+from kds_cdc_dagster.load.evidence import EVIDENCE, FIRST_ADDED, collect_changes, collect_stored, partial_columns
 from kds_cdc_dagster.load.fold import CHOICE, FOLDED, WORK, fold
 from kds_cdc_dagster.load.layout import Layout, listed, same
 from kds_cdc_dagster.ports import Transaction, Warehouse
@@ -75,14 +75,22 @@ def _merge(tx: Transaction, layout: Layout, batch: str, code_version: str, now: 
     truncated = truncates.apply(tx, layout, batch, sequence)
     collect_changes(tx, layout, batch)
     moves.resolve(tx, layout)
-    collect_stored(tx, layout)
-    fold(tx, layout, partial_columns(tx, layout))
-    _note_tenants(tx, layout, sequence)
-    _replace(tx, layout, batch, now())
-    report = _report(tx, MergeReport(layout.target.name, batch, checksum, sequence, truncated=truncated))
-    report = _timed(report, started_at, now())
+    is_replay = ledger.has_batch(tx, layout, batch)
+    report = MergeReport(layout.target.name, batch, checksum, sequence, truncated=truncated)
+    report = _timed(apply_evidence(tx, layout, report, now(), is_replay=is_replay), started_at, now())
     ledger.record(tx, layout, report, code_version=code_version, applied_at=datetime.fromtimestamp(now(), UTC))
     return report
+
+
+def apply_evidence(
+    tx: Transaction, layout: Layout, report: MergeReport, loaded_at: float, *, is_replay: bool
+) -> MergeReport:
+    """Fold the evidence of `report.batch` with the stored rows and write what changes; returns the counts."""
+    collect_stored(tx, layout)
+    fold(tx, layout, partial_columns(tx, layout), is_replay=is_replay)
+    _note_tenants(tx, layout, report.sequence)
+    _replace(tx, layout, report.batch, loaded_at)
+    return _report(tx, report)
 
 
 def _note_tenants(tx: Transaction, layout: Layout, sequence: int) -> None:
@@ -109,7 +117,7 @@ def _replace(tx: Transaction, layout: Layout, batch: str, loaded_at: float) -> N
 
 
 def _report(tx: Transaction, report: MergeReport) -> MergeReport:
-    ((changes,),) = tx.rows(f"SELECT COUNT(*) FROM {EVIDENCE} WHERE _from_batch = 1")
+    ((changes,),) = tx.rows(f"SELECT COUNT(*) FROM {EVIDENCE} WHERE _n < {FIRST_ADDED}")
     ((keys,),) = tx.rows(f"SELECT COUNT(*) FROM {CHOICE}")
     ((applied, deleted, first, average),) = tx.rows(
         "SELECT COUNT(*), SUM(CASE WHEN _is_deleted THEN 1 ELSE 0 END), "

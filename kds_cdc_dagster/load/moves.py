@@ -9,6 +9,8 @@ staged changes, the stored row, and the stored rows that re-created keys have re
 
 from __future__ import annotations
 
+from kds_cdc_dagster.core.change import Phase
+from kds_cdc_dagster.core.position import EPOCH_DIGITS, POSITION_DIGITS
 from kds_cdc_dagster.load.evidence import (
     EVIDENCE,
     FIRST_ADDED,
@@ -26,6 +28,8 @@ _TOUCHED = "kds_moves"
 _SOURCES = "kds_move_sources"
 _FOUND = "kds_move_values"
 _TABLE = [name for name, _ in KEY_META]
+_COMMIT_DIGITS = 17
+"""Leading digits of a PostgreSQL position: the last completed commit, 0 before the first (`core.position`)."""
 
 
 def keep_past(tx: Transaction, layout: Layout) -> None:
@@ -192,6 +196,20 @@ def _unknown(tx: Transaction) -> int:
     return int(size)
 
 
+def _is_later_read(order: str, delete: str) -> str:
+    """Condition: `order` is of a snapshot read made after the delete, although such reads rank below all changes.
+
+    Before PostgreSQL's first commit positions do not tell: the initial snapshot stands above the transactions
+    that overlapped it.
+    """
+    read, gone = (f"SUBSTRING({text}, {EPOCH_DIGITS + 2}, {POSITION_DIGITS})" for text in (order, delete))
+    none = "0" * _COMMIT_DIGITS
+    is_first = " AND ".join(f"SUBSTRING({text}, 1, {_COMMIT_DIGITS}) = '{none}'" for text in (read, gone))
+    same_epoch = f"SUBSTRING({order}, 1, {EPOCH_DIGITS}) = SUBSTRING({delete}, 1, {EPOCH_DIGITS})"
+    is_read = f"SUBSTRING({order}, {EPOCH_DIGITS + 1}, 1) = '{Phase.SNAPSHOT}'"
+    return f"{is_read} AND {same_epoch} AND {read} > {gone} AND NOT ({is_first})"
+
+
 def _fill(tx: Transaction, layout: Layout, column: str) -> None:
     """Give the create halves the value that the old key's newest setter below the delete has."""
     ids = [*layout.key, "_row_order"]
@@ -204,13 +222,15 @@ def _fill(tx: Transaction, layout: Layout, column: str) -> None:
     ranked = (
         f"SELECT {listed(ids, 'm')}, x.{column} AS _value, x._k, "
         f"ROW_NUMBER() OVER (PARTITION BY {listed(ids, 'm')} ORDER BY x._p DESC, x._k DESC) AS _place "
-        f"FROM {_touched_moves(layout)} m JOIN ({setters}) x ON {on} WHERE x._p <> '' AND x._p < m.old_row_order"
+        f"FROM {_touched_moves(layout)} m JOIN ({setters}) x ON {on} "
+        f"WHERE x._p <> '' AND x._p < m.old_row_order AND NOT ({_is_later_read('x._p', 'm.old_row_order')})"
     )
     tx.execute(f"DROP TABLE IF EXISTS {_FOUND}")
     tx.execute(f"CREATE TEMP TABLE {_FOUND} AS SELECT * FROM ({ranked}) r WHERE _place = 1 AND _k = 1")
     rest = f"REPLACE({EVIDENCE}._missing, ',{column},', ',')"
     tx.execute(
-        f"UPDATE {EVIDENCE} SET {column} = f._value, _missing = CASE WHEN {rest} = ',' THEN '' ELSE {rest} END "
+        f"UPDATE {EVIDENCE} SET {column} = f._value, _from_batch = 2, "
+        f"_missing = CASE WHEN {rest} = ',' THEN '' ELSE {rest} END "
         f"FROM {_FOUND} f WHERE {same(ids, EVIDENCE, 'f')} AND {EVIDENCE}._op = 'c' "
         f"AND POSITION(',{column},' IN {EVIDENCE}._missing) > 0"
     )

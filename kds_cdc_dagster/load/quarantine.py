@@ -47,8 +47,31 @@ class SetAside:
         names = listed(name for name, _ in _COLUMNS)
         values = ", ".join(tx.dialect.landed(f"{landed}.{name}", declared) for name, declared in _COLUMNS)
         tx.execute(f"INSERT INTO {table} ({names}) SELECT {values} FROM {landed} {new}")
+        self._reopen(tx, table, landed)
         tx.execute(f"DROP TABLE {landed}")
         return int(count)
+
+    @staticmethod
+    def _reopen(tx: Transaction, table: str, landed: str) -> None:
+        """A delivery that was sent again and is refused again is open again; a batch loaded again reopens nothing."""
+        types = dict(_COLUMNS)
+        moved = (
+            "batch_id",
+            "reason",
+            "detail",
+            "segment",
+            "segment_row",
+            "message_id",
+            "sequence_number",
+            "received_at",
+        )
+        sets = ", ".join(f"{name} = n.{name}" for name in moved)
+        fresh = ", ".join(f"{tx.dialect.landed(name, types[name])} AS {name}" for name in ("key", *moved))
+        bare = table.rpartition(".")[2]
+        tx.execute(
+            f"UPDATE {table} SET status = 'open', {sets} FROM (SELECT {fresh} FROM {landed}) n "
+            f"WHERE n.key = {bare}.key AND {bare}.status = 'requeued' AND n.received_at > {bare}.received_at"
+        )
 
 
 def quarantine_batch(warehouse: Warehouse, store: ObjectStore, batch: Batch, schemas: Schemas) -> int:

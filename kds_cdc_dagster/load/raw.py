@@ -95,7 +95,7 @@ def _put(store: ObjectStore, key: str, rows: pa.Table) -> bytes:
 def _encoded(rows: pa.Table) -> bytes:
     sink = pa.BufferOutputStream()
     pq.write_table(
-        rows, sink, compression="zstd", compression_level=3, use_dictionary=_REPEATING, write_statistics=False
+        rows, sink, compression="zstd", compression_level=1, use_dictionary=_REPEATING, write_statistics=False
     )
     return bytes(sink.getvalue())
 

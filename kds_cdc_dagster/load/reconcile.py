@@ -6,13 +6,13 @@ and names only. Sources of the rules: invariants 2 and 5 of docs/INVARIANTS.md.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from hashlib import sha256
 
 import msgspec
 
 from kds_cdc_dagster.core.catalogue import Catalogue
 from kds_cdc_dagster.errors import KdsCdcError, ObjectMissing
-from kds_cdc_dagster.intake.counts import imbalance
 from kds_cdc_dagster.journal import keys
 from kds_cdc_dagster.journal.manifest import Manifest
 from kds_cdc_dagster.load import landing
@@ -36,11 +36,14 @@ class BatchChecks:
         self._catalogue = catalogue
         self._schemas = schemas
 
-    def raw(self, entity: str, manifest: Manifest) -> list[Finding]:
-        """Conservation, lane order and checksum of one raw artifact. Raises nothing that a check can say."""
+    def raw(self, entity: str, manifest: Manifest, gaps: Mapping[str, int]) -> list[Finding]:
+        """Conservation, lane order and checksum of one raw artifact.
+
+        `gaps`: where the manifest's counts do not close, and by how much (`intake.counts.imbalance`).
+        """
         sidecar = self._sidecar(entity, manifest.batch)
         findings = [
-            self._counts_close(entity, manifest, sidecar),
+            self._counts_close(entity, manifest, sidecar, gaps),
             self._lane_order(entity, manifest),
             self._checksum(sidecar),
         ]
@@ -55,12 +58,13 @@ class BatchChecks:
         except ObjectMissing:
             return None
 
-    def _counts_close(self, entity: str, manifest: Manifest, sidecar: RawArtifact | None) -> Finding:
-        """received = Σ outcomes in the manifest; accepted of the entity = raw rows + repeats = Σ slices + repeats."""
+    def _counts_close(
+        self, entity: str, manifest: Manifest, sidecar: RawArtifact | None, gaps: Mapping[str, int]
+    ) -> Finding:
+        """Received = Σ outcomes in the manifest; accepted of the entity = raw rows + repeats = Σ slices + repeats."""
         sealed = sum(found.changes for found in manifest.slices if found.entity == entity)
         rows, repeats = (sidecar.rows, sidecar.repeats) if sidecar else (0, 0)
         sliced = sum(found.rows for found in sidecar.slices) if sidecar else 0
-        gaps = imbalance(manifest.counts)
         is_whole = sum(found.changes for found in manifest.slices) == manifest.accepted
         facts: dict[str, Fact] = {"sealed": sealed, "raw_rows": rows, "repeats": repeats, "in_slices": sliced}
         facts |= {f"off_by.{where}": gap for where, gap in gaps.items()}
@@ -92,7 +96,9 @@ class BatchChecks:
         except ObjectMissing:
             body = b""
         is_same = sidecar is not None and sha256(body).hexdigest() == sidecar.sha256
-        return _finding(CHECKSUM, is_same, {"size_bytes": len(body), "expected_bytes": sidecar.size_bytes if sidecar else 0})
+        return _finding(
+            CHECKSUM, is_same, {"size_bytes": len(body), "expected_bytes": sidecar.size_bytes if sidecar else 0}
+        )
 
     def staging(self, entity: str, manifest: Manifest) -> list[Finding]:
         """Every raw row is staged or refused, and the staged rows are those of the load artifact, value by value."""
@@ -150,7 +156,5 @@ class BatchChecks:
         return [self._about(("ops", "quarantine"), manifest, finding)]
 
 
-def _finding(check: str, has_passed: bool, facts: dict[str, Fact] | dict[str, int]) -> Finding:  # noqa: FBT001
+def _finding(check: str, has_passed: bool, facts: Mapping[str, Fact]) -> Finding:  # noqa: FBT001
     return Finding(("", ""), check, has_passed, dict(facts))
-
-

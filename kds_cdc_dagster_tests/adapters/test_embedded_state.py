@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from kds_cdc_dagster.adapters import embedded_rows as rows
 from kds_cdc_dagster.adapters.embedded_state import EmbeddedState
 from kds_cdc_dagster.adapters.marker_window import MarkerWindow
 from kds_cdc_dagster.adapters.memory_state import MemoryState
 from kds_cdc_dagster.errors import StateNotReady, StateUnavailable
 from kds_cdc_dagster.ports import StateStore
 from kds_cdc_dagster_tests.contracts.clocks import ManualClock, WallClock
-from kds_cdc_dagster_tests.contracts.state_suite import (
+from kds_cdc_dagster_tests.contracts.state_calls import (
     STREAM,
-    StateSuite,
     Stores,
     begun,
     call,
@@ -26,9 +26,11 @@ from kds_cdc_dagster_tests.contracts.state_suite import (
     settle_of,
     verdicts,
 )
+from kds_cdc_dagster_tests.contracts.state_sharing_suite import StateSharingSuite
+from kds_cdc_dagster_tests.contracts.state_suite import StateSuite
 
 
-class TestMemoryState(StateSuite):
+class TestMemoryState(StateSuite, StateSharingSuite):
     @pytest.fixture
     def stores(self, clock: ManualClock) -> Stores:
         by_pipeline: dict[str, StateStore] = {}
@@ -46,7 +48,7 @@ class TestMemoryState(StateSuite):
         assert store.stream("kdsprod", STREAM) is None
 
 
-class TestEmbeddedState(StateSuite):
+class TestEmbeddedState(StateSuite, StateSharingSuite):
     @pytest.fixture
     def stores(self, clock: ManualClock, tmp_path: Path) -> Stores:
         return lambda pipeline: EmbeddedState(tmp_path / f"{pipeline}.sqlite", clock)
@@ -74,7 +76,7 @@ class TestEmbeddedState(StateSuite):
             EmbeddedState(path, clock).life()
 
     def test_s12_a_killed_process_loses_no_decision(self, tmp_path: Path) -> None:
-        """kill -9 right after the answer: its marker is there, and doubt falls on its segment."""
+        """Kill -9 right after the answer: its marker is there, and doubt falls on its segment."""
         path = tmp_path / "state.sqlite"
         life = begun(EmbeddedState(path, WallClock()))
         context = multiprocessing.get_context("fork")
@@ -116,8 +118,6 @@ class TestEmbeddedState(StateSuite):
 
     def test_the_cost_of_a_call_does_not_depend_on_streams_ever_seen(self, tmp_path: Path, clock: ManualClock) -> None:
         """Every look-up goes by a key: the query plans scan nothing but the call's own list."""
-        from kds_cdc_dagster.adapters import embedded_rows as rows
-
         store = EmbeddedState(tmp_path / "state.sqlite", clock)
         begun(store)
         for query, values in ((rows._FIND_STREAMS, ("[]",)), (rows._FIND_MARKERS, ("[]", 0)), (rows._PRUNE, (0, 1))):

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from kds_cdc_dagster.adapters.redshift_transaction import Exchange
-from kds_cdc_dagster.errors import LoadRefused
+from kds_cdc_dagster.errors import InvariantBroken, LoadRefused
 from kds_cdc_dagster.load.artifact import put_artifact
 from kds_cdc_dagster.load.layout import Columns
 from kds_cdc_dagster.ports import LoadArtifact, Transaction
@@ -156,7 +156,7 @@ def test_rs09_missing_or_shortened_file_is_an_error(site: Site) -> None:
     found = artifact(site, [{"id": 1}, {"id": 2}])
     other = artifact(site, [{"id": 1}])
     site.store.overwrite(found.manifest_key, site.store.get(other.manifest_key))
-    with pytest.raises(LoadRefused) as caught:
+    with pytest.raises(InvariantBroken) as caught:
         site.warehouse().run(copy(found))
     assert (caught.value.facts["rows"], caught.value.facts["loaded"]) == (2, 1)
     site.store.delete([other.key])

@@ -8,7 +8,8 @@ import pytest
 
 from kds_cdc_dagster.adapters.redshift_warehouse import RepeatPolicy
 from kds_cdc_dagster.errors import InvariantBroken, LoadRefused, WarehouseBusy
-from kds_cdc_dagster.ports import Transaction
+from kds_cdc_dagster.ports import ObjectStore, Transaction, Warehouse
+from kds_cdc_dagster_tests.contracts.warehouse_suite import WarehouseSuite
 from kds_cdc_dagster_tests.redshift import faults
 from kds_cdc_dagster_tests.redshift.warehouse import Site, ids, insert
 from kds_cdc_dagster_tests.redshift.wire import ServerError
@@ -20,6 +21,18 @@ pytest_plugins = ("kds_cdc_dagster_tests.redshift.fixtures",)
 def site(redshift_site: Site) -> Site:
     """A fresh database with an empty table `t`."""
     return redshift_site.with_table()
+
+
+class TestRedshift(WarehouseSuite):
+    @pytest.fixture
+    def store(self, redshift_site: Site) -> ObjectStore:
+        """What COPY reads."""
+        return redshift_site.store
+
+    @pytest.fixture
+    def warehouse(self, redshift_site: Site) -> Warehouse:
+        """The adapter under contract."""
+        return redshift_site.warehouse()
 
 
 # --- transactions -------------------------------------------------------------------------------
@@ -164,4 +177,9 @@ def test_sql_that_is_wrong_is_not_repeated(site: Site) -> None:
         site.warehouse().run(lambda tx: tx.execute("INSERT INTO t VALUES (?, ?)", (1, "much too long")))
     assert caught.value.facts["code"] == "22001"
     assert "much too long" not in str(caught.value)
+    with pytest.raises(LoadRefused, match='relation "nowhere" does not exist'):
+        site.warehouse().run(lambda tx: tx.execute("SELECT 1 FROM nowhere"))
+    with pytest.raises(LoadRefused) as caught:
+        site.warehouse().run(lambda tx: tx.execute("INSERT INTO t (id) VALUES (?)", ("row data",)))
+    assert "row data" not in str(caught.value)
     assert site.waits == []

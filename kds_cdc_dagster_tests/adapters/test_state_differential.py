@@ -25,7 +25,7 @@ from kds_cdc_dagster.core.decide import Candidate, DecideCall, GapPolicy, Settle
 from kds_cdc_dagster.errors import StateNotReady
 from kds_cdc_dagster.ports import Marker, StateStore, StreamRecord
 from kds_cdc_dagster_tests.contracts.clocks import ManualClock
-from kds_cdc_dagster_tests.contracts.state_suite import content_hash, identity, order
+from kds_cdc_dagster_tests.contracts.state_calls import content_hash, identity, order
 from kds_cdc_dagster_tests.servers import ValkeyServer, valkey
 
 EXAMPLES = int(os.environ.get("KDS_CDC_TEST_EXAMPLES", "25"))
@@ -101,7 +101,7 @@ class Histories(RuleBasedStateMachine):
         self._embedded = self._new_file()
         self._memory = MemoryState(self._clock)
         self._redis = RedisState(server.url, "kds", self._clock)
-        self._last: Callable[[StateStore, str], Any] = lambda store, life: None
+        self._last: Callable[[StateStore, str], Any] = lambda store, _: store.life() is None
         self._lives: list[str] = []
 
     def _new_file(self) -> EmbeddedState:
@@ -131,8 +131,10 @@ class Histories(RuleBasedStateMachine):
 
     @rule(call=decide_calls)
     def decide_twice(self, call: DecideCall) -> None:
-        """A retry. The answers must also be the same ones, unless the call itself began a hold, or
-        names one identity twice (which `core` never makes at two positions)."""
+        """A retry. The answers must also be the same ones.
+
+        Unless the call itself began a hold, or names one identity twice (never at two positions in life).
+        """
         first = self._same(lambda store, life: store.decide(life, [call]))
         again = self._same(lambda store, life: store.decide(life, [call]))
         is_plain = len({c.identity for c in call.candidates}) == len(call.candidates)
@@ -167,7 +169,7 @@ class Histories(RuleBasedStateMachine):
         self._clock.sleep(seconds)
 
     @rule(streams_=st.lists(records, max_size=3), markers_=st.lists(markers, max_size=4), is_finished=mostly)
-    def rebuild(self, streams_: list[StreamRecord], markers_: list[Marker], is_finished: bool) -> None:
+    def rebuild(self, streams_: list[StreamRecord], markers_: list[Marker], *, is_finished: bool) -> None:
         """Into a new life that may stay unfinished: then everything else answers `not ready`."""
         self._lives = [store.begin_life() for store in self._stores]
         self._same(lambda store, life: store.load(life, streams_, markers_))
@@ -175,7 +177,7 @@ class Histories(RuleBasedStateMachine):
             self._same(lambda store, life: store.finish_life(life))
 
     @rule(is_rebuilt=mostly)
-    def flush(self, is_rebuilt: bool) -> None:
+    def flush(self, *, is_rebuilt: bool) -> None:
         """Everything is forgotten; the lives that callers know are no more."""
         self._memory.forget_everything()
         self._embedded.close()
@@ -207,6 +209,7 @@ def _answer(step: Callable[[StateStore, str], Any], store: StateStore, life: str
 
 @pytest.fixture
 def server() -> Iterator[ValkeyServer]:
+    """A server of its own: histories flush it."""
     with valkey() as started:
         yield started
 

@@ -63,7 +63,7 @@ def test_s35_unknown_until_an_older_change_has_it(loading: Loading, table: Sourc
 
 
 def test_tombstone_keeps_order_values_and_tenant(loading: Loading, table: SourceTable) -> None:
-    """A key-only delete leaves a row with the last known values, its tenant and the delete's order; the view loses it."""
+    """A key-only delete leaves a row with its last known values, its tenant and the delete's order."""
     table.delete(1)
     loading.load("b-1", table.emitted[:2])
     loading.load("b-2", table.emitted[2:])
@@ -150,7 +150,7 @@ def test_s19_replayed_twice(loading: Loading, table: SourceTable) -> None:
 
 
 def test_replay_in_place_changes_rows(loading: Loading, table: SourceTable) -> None:
-    """Other typed values of the same changes (a repaired decoder) are applied again, also where the batch is not newest."""
+    """Other typed values of the same changes (a repaired decoder) are applied again, where they still count."""
     loading.load("b-1", table.emitted)
     table.update(2, title="goulash")
     loading.load("b-2", table.emitted[-1:])

@@ -10,10 +10,10 @@ import os
 import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import nullcontext
 from functools import partial
 
 from kds_cdc_dagster_tests.simulation.breaks import BREAKS
+from kds_cdc_dagster_tests.simulation.plan import focused, plan
 from kds_cdc_dagster_tests.simulation.schedule import Outcome, simulate
 
 REPEAT = "repeat: python -m kds_cdc_dagster_tests.simulation --first {seed} --seeds 1 --trace"
@@ -22,9 +22,11 @@ CHUNK = 25
 
 
 def run(seed: int, rule: str = "") -> Outcome:
-    """One seed, perhaps with a rule switched off."""
-    with BREAKS[rule]() if rule else nullcontext():
-        return simulate(seed)
+    """One seed; or, with a rule switched off, the seed under the faults that make the rule needed."""
+    if not rule:
+        return simulate(plan(seed))
+    with BREAKS[rule].off():
+        return simulate(focused(seed, BREAKS[rule].focus))
 
 
 def main(arguments: list[str]) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 from unittest import mock
@@ -94,29 +95,44 @@ def _unhold_anyway(self: MemoryState, life: str, source: str, stream: str, hold_
         self._records[source, stream] = stream_records.unheld_record(record)
     return True
 
-def _rebuilt_from_tails(store: Any) -> tuple[()]:
+def _none(_: object) -> tuple[()]:
     return ()
 
-BREAKS: dict[str, Callable[[], AbstractContextManager[object]]] = {
-    "floor": partial(_patch, stream_records, "decide", _without_floor),
-    "doubts-by-look": partial(_patch, Resolver, "resolve", _by_look),
-    "doubts-ignored": partial(_patch, Resolver, "resolve", _always_absent),
-    "writes-in-doubt": partial(_patch, stream_records, "decide", _writing_in_doubt),
-    "siblings-unasked": partial(_patch, stream_records, "decide", _siblings_unasked),
-    "adoption-without-end": partial(_patch, adoption, "closed_tail", Tail),
-    "adoption-without-settle": partial(_patch, adoption, "settle", _nothing),
-    "round-without-settle": partial(_patch, rounds, "settle", _nothing),
-    "claim-kept": partial(_patch, Intake, "_after_failure", _keep_claim),
-    "claim-before-heartbeat": partial(_patch, Tenure, "take", _claim_first),
-    "conflict-ignored": partial(_patch, Round, "_put", _put_blindly),
-    "late-unasked": partial(_patch, DurableRecords, "find", lambda *_: {}),
-    "unindexed": partial(_patch, index, "write", _nothing),
-    "sealed-twice": partial(_patch, manifest, "write", _seal_again),
-    "rebuild-without-manifests": partial(_patch, rebuild, "_manifests", _rebuilt_from_tails),
-    "rebuild-without-holds": partial(_patch, parked, "held_streams", _rebuilt_from_tails),
-    "released-again": _released_again,
-    "unhold-anyway": partial(_patch, MemoryState, "unhold", _unhold_anyway),
-    "unadopted": partial(_patch, claims, "open_claims", lambda _: []),
-}
-"""Name of the rule that is off -> patch that turns it off."""
+@dataclass(frozen=True, slots=True)
+class Break:
+    """A rule that can be switched off, and the faults under which it is needed most."""
 
+    off: Callable[[], AbstractContextManager[object]]
+    faults: str
+
+    @property
+    def focus(self) -> frozenset[str]:
+        return frozenset(self.faults.split())
+
+
+def _break(faults: str, owner: object, name: str, replacement: object) -> Break:
+    return Break(partial(_patch, owner, name, replacement), faults)
+
+
+BREAKS = {
+    "floor": _break("failover refused_delete expiry", stream_records, "decide", _without_floor),
+    "doubts-by-look": _break("zombie expiry", Resolver, "resolve", _by_look),
+    "doubts-ignored": _break("zombie expiry", Resolver, "resolve", _always_absent),
+    "writes-in-doubt": _break("zombie expiry lost_state", stream_records, "decide", _writing_in_doubt),
+    "siblings-unasked": _break("forget refused_delete", stream_records, "decide", _siblings_unasked),
+    "adoption-without-end": _break("adopt crash zombie", adoption, "closed_tail", Tail),
+    "adoption-without-settle": _break("crash operator", adoption, "settle", _nothing),
+    "round-without-settle": _break("crash", rounds, "settle", _nothing),
+    "claim-kept": _break("lost_state failed_store zombie", Intake, "_after_failure", _keep_claim),
+    "claim-before-heartbeat": _break("failed_store crash", Tenure, "take", _claim_first),
+    "conflict-ignored": _break("adopt zombie", Round, "_put", _put_blindly),
+    "late-unasked": _break("forget refused_delete", DurableRecords, "find", lambda *_: {}),
+    "unindexed": _break("forget refused_delete", index, "write", _nothing),
+    "sealed-twice": _break("adopt zombie", manifest, "write", _seal_again),
+    "rebuild-without-manifests": _break("flush", rebuild, "_manifests", _none),
+    "rebuild-without-holds": _break("flush operator", parked, "held_streams", _none),
+    "released-again": Break(_released_again, "operator adopt"),
+    "unhold-anyway": _break("operator zombie", MemoryState, "unhold", _unhold_anyway),
+    "unadopted": _break("crash", claims, "open_claims", _none),
+}
+"""Name of the rule -> how to do without it."""

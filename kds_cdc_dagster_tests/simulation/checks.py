@@ -15,7 +15,7 @@ from kds_cdc_dagster.journal import keys, parked
 from kds_cdc_dagster.journal.manifest import Manifest
 from kds_cdc_dagster_tests.simulation import codec
 from kds_cdc_dagster_tests.simulation.site import WINDOW, Site
-from kds_cdc_dagster_tests.simulation.traffic import Sent
+from kds_cdc_dagster_tests.simulation.traffic import CONFLICT, Sent
 
 Row = dict[str, Any]
 
@@ -146,19 +146,19 @@ def _unsealed(journal: Journal) -> Iterator[str]:
 
 
 def _disordered(journal: Journal) -> Iterator[str]:
-    """In a batch, each stream's unflagged streaming changes rise; each row's stream is its own group."""
+    """Along a log, each stream's unflagged streaming changes rise; each row's stream is its own group."""
     for manifest in journal.manifests:
         if manifest.held:
             yield f"held: {manifest.batch}: {manifest.held}"
-        last: dict[tuple[str, str], str] = {}
-        for id_ in manifest.segments:
-            for row in journal.segments.get((id_.claim, id_.slot), ()):
-                lane = (row["source"], row["stream"])
-                if row["outcome"] != Outcome.ACCEPTED or row["flag"] or not row["stream_order"]:
-                    continue
-                if row["stream_order"] < last.get(lane, "") or row["stream"] != row["group_id"]:
-                    yield f"order: {manifest.batch} {lane} falls to {row['stream_order']}"
-                last[lane] = row["stream_order"]
+    last: dict[tuple[str, str], str] = {}
+    for id_, rows in sorted(journal.segments.items()):
+        for row in rows:
+            lane = (id_[0], row["stream"])
+            if row["outcome"] != Outcome.ACCEPTED or row["flag"] or not row["stream_order"]:
+                continue
+            if row["stream_order"] < last.get(lane, "") or row["stream"] != row["group_id"]:
+                yield f"order: {id_[0]}/{id_[1]} {row['stream']} falls to {row['stream_order']}"
+            last[lane] = row["stream_order"]
 
 
 def _committed_elsewhere(site: Site, journal: Journal) -> Iterator[str]:
@@ -179,14 +179,14 @@ def _wrong_rows(site: Site, journal: Journal) -> Iterator[str]:
     for row in journal.accepted:
         contents[row["identity"]].add(row["content_hash"])
     weary = _weary_streams(site, journal)
-    truth: dict[tuple[str, int], tuple[tuple[int, int, int, int], str]] = {}
+    truth: dict[tuple[str, int], tuple[tuple[int, int, int], str]] = {}
     for sent in site.sent.values():
         wire = sent.wire
         if contents[wire.identity] != {wire.content_hash} or wire.stream in weary:
             continue
-        order = (wire.position, int(wire.kind != "read"), wire.row, wire.value)
+        order = (wire.position, int(wire.kind != "read"), wire.value % CONFLICT)  # of siblings, the last sent wins
         place = (wire.stream, wire.key)
-        truth[place] = max(truth.get(place, ((-1, 0, 0, 0), "")), (order, wire.content_hash))
+        truth[place] = max(truth.get(place, ((-1, 0, 0), "")), (order, wire.content_hash))
     folded = _folded(row for row in journal.accepted if len(contents[row["identity"]]) == 1)
     for (stream, key), (_, content_hash) in truth.items():
         if folded.get((stream, f"[{key}]")) != content_hash:

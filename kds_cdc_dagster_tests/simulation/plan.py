@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kds_cdc_dagster.core.batch import BatchPolicy
 from kds_cdc_dagster.core.catalogue import Catalogue
@@ -13,8 +13,8 @@ FORGETTING = frozenset({"flush", "failover", "forget", "expire"})
 """After these one change may lie in two segments: a visible count, never a wrong row."""
 
 FAULTS = {
-    "crash": 0.02,  # a worker dies at this step
-    "zombie": 0.02,  # it stops for longer than the visibility timeout, and goes on later
+    "crash": 0.01,  # a worker dies at this step
+    "zombie": 0.007,  # it stops for longer than the visibility timeout, and goes on later
     "adopt": 0.05,  # a living worker is taken for dead
     "flush": 0.006,  # the state store is emptied
     "failover": 0.02,  # it falls back to an older state, and only some steps later says so
@@ -61,6 +61,11 @@ class Plan:
         return FAULTS[fault] * self.rate if fault in self.faults else 0.0
 
 
+def focused(seed: int, faults: frozenset[str]) -> Plan:
+    """The seed's plan, with these faults and no others, and often."""
+    return replace(plan(seed), faults=faults, rate=2.0)
+
+
 def plan(seed: int) -> Plan:
     """The plan of a seed. Each has a few kinds of faults: all at once hide each other."""
     rng = random.Random(f"plan {seed}")
@@ -79,7 +84,7 @@ def plan(seed: int) -> Plan:
         receives_max=3 if has_killers else rng.choice((4, 30)),
         dead_letter_after=rng.choice((40, 40, 5)),
         has_killers=has_killers,
-        batch=BatchPolicy(records_max=rng.choice((3, 8, 30)), age_seconds=rng.choice((1.0, 6.0)), bytes_max=1 << 20,
+        batch=BatchPolicy(records_max=rng.choice((3, 8, 30)), age_seconds=rng.choice((1.0, 6.0, 60.0)), bytes_max=1 << 20,
                           records_backlog_max=30),
         rate=rng.choice((0.5, 1.0, 2.0)),
     )

@@ -9,12 +9,12 @@ import msgspec
 
 from kds_cdc_dagster.adapters.memory_state import MemoryState
 from kds_cdc_dagster.intake.release import release_stream
-from kds_cdc_dagster.journal import claims
+from kds_cdc_dagster.journal import claims, parked
 from kds_cdc_dagster.ports import Message
 from kds_cdc_dagster_tests.simulation.baton import Actor, Crash
 from kds_cdc_dagster_tests.simulation.checks import findings
 from kds_cdc_dagster_tests.simulation.codec import quick_segments
-from kds_cdc_dagster_tests.simulation.plan import plan
+from kds_cdc_dagster_tests.simulation.plan import Plan
 from kds_cdc_dagster_tests.simulation.ports import Steps
 from kds_cdc_dagster_tests.simulation.site import DEAD_AFTER_SECONDS, VISIBILITY_SECONDS, Site
 from kds_cdc_dagster_tests.simulation.traffic import Script, Sent, Wire, scripts
@@ -22,6 +22,10 @@ from kds_cdc_dagster_tests.simulation.workers import counted_tokens, ticker_of, 
 
 TURNS_TO_REST = 30
 """Workers' lives after which a calm pipeline must have come to rest."""
+
+
+CRITICAL = ("create journal", "settle", "acknowledge", "create batches", "create parked", "unhold", "finish_life")
+"""Steps before which a worker dies or falls asleep more often: something is half done there."""
 
 
 @dataclass(slots=True)
@@ -37,8 +41,8 @@ class Outcome:
 class Schedule:
     """Picks who makes the next step, and which fault strikes in between."""
 
-    def __init__(self, seed: int) -> None:
-        self.site = Site(plan(seed))
+    def __init__(self, plan: Plan) -> None:
+        self.site = Site(plan)
         self.rng = self.site.rng
         self._scripts: list[Script] = list(scripts(self.rng, has_killers=self.site.plan.has_killers))
         self._incarnations = 0
@@ -77,11 +81,12 @@ class Schedule:
             return
         place = self.rng.choice(awake)
         actor = self.actors[place]
-        if self._strikes("crash"):
+        weight = 6.0 if actor.where.startswith(CRITICAL) else 1.0
+        if self._strikes("crash", weight):
             self.site.note(actor.name, f"CRASH before {actor.where}")
             actor.crash()
         else:
-            if self._strikes("zombie"):
+            if self._strikes("zombie", weight):
                 self._fall_asleep(actor, number)
                 return
             actor.step()
@@ -101,8 +106,8 @@ class Schedule:
             self.site.findings.append(f"escaped: {type(actor.failure).__name__}: {actor.failure}")
         self.actors[place] = self._actor(actor.name.split(".")[0])
 
-    def _strikes(self, fault: str) -> bool:
-        chance = self.site.plan.chance(fault)
+    def _strikes(self, fault: str, weight: float = 1.0) -> bool:
+        chance = self.site.plan.chance(fault) * weight
         return chance > 0 and self.rng.random() < chance
 
     def _publish(self, messages: int) -> int:
@@ -115,16 +120,9 @@ class Schedule:
             script = self.rng.choice(open_scripts)
             self._number += 1
             wire, is_regular = script.draw(self._number)
-            self._send(wire, is_regular=is_regular)
+            send(self.site, wire, is_regular=is_regular)
             sent += 1
         return sent
-
-    def _send(self, wire: Wire, *, is_regular: bool) -> None:
-        body = msgspec.json.encode(wire).decode()
-        self.site.queue.send([Message(body, wire.stream, f"{wire.number}")])
-        message_id = f"memory-{self.site.queue._groups.last_seq}"
-        self.site.sent[message_id] = Sent(wire, message_id, is_regular)
-        self.site.note("publisher", f"{message_id} {'' if is_regular else 'odd '}{body}")
 
     # --- faults of the world -----------------------------------------------------------------
 
@@ -175,6 +173,15 @@ class Schedule:
         self.site.redrive()
 
 
+def send(site: Site, wire: Wire, *, is_regular: bool) -> None:
+    """Publish one message and remember it."""
+    body = msgspec.json.encode(wire).decode()
+    site.queue.send([Message(body, wire.stream, f"{wire.number}")])
+    message_id = f"memory-{site.queue._groups.last_seq}"
+    site.sent[message_id] = Sent(wire, message_id, is_regular)
+    site.note("publisher", f"{message_id} {'' if is_regular else 'odd '}{body}")
+
+
 def settle_down(site: Site, *, worker: str, is_reversed: bool = False) -> None:
     """Calm: fresh workers tick, adopt, release and close until nothing is left to do."""
     site.is_calm, site.is_state_down = True, False
@@ -196,16 +203,23 @@ def _turn_of_calm(site: Site, worker: str) -> bool:
         report = ticker.tick(budget_seconds=1e9, wait_seconds=0.0, is_draining=True)
     except Crash:  # a killer: its message comes again, until it was received too often
         return False
-    for record in list(site.state.streams(held_only=True)):
-        release_stream(ticker.intake, record.source, record.stream)
+    held = {(record.source, record.stream) for record in site.state.streams(held_only=True)}
+    by_hand = {stream for stream in parked.held_streams(site.store) if _is_held_by_hand(site, *stream)}
+    for source, stream in sorted(held | by_hand):
+        release_stream(ticker.intake, source, stream)
     ticker.close()
     return site.queue.depth().is_empty and not site.queue.dead_letters() and not report.failure
 
 
-def simulate(seed: int) -> Outcome:
-    """Run one seed to its end."""
+def _is_held_by_hand(site: Site, source: str, stream: str) -> bool:
+    """Perhaps by an operator whose command failed half way."""
+    return parked.BY_OPERATOR in parked.outstanding(site.store, source, stream)
+
+
+def simulate(plan: Plan) -> Outcome:
+    """Run one plan to its end."""
     with quick_segments(), counted_tokens():
-        schedule = Schedule(seed)
+        schedule = Schedule(plan)
         site = schedule.site
         try:
             schedule.run()
@@ -216,7 +230,7 @@ def simulate(seed: int) -> Outcome:
         finally:
             for actor in schedule.actors:
                 actor.crash()
-    return Outcome(seed, site.findings, site.trace, len(site.witness.accepted))
+    return Outcome(plan.seed, site.findings, site.trace, len(site.witness.accepted))
 
 
 def _recover(schedule: Schedule) -> None:

@@ -15,6 +15,8 @@ from kds_cdc_dagster.core.change import Change, Control, Delivery, Parsed, Phase
 from kds_cdc_dagster.core.position import counter
 from kds_cdc_dagster_tests.simulation.baton import Crash
 
+CONFLICT = 1000
+"""Added to a value, it makes another content of the same change. Values are numbers of sends, far below."""
 DENSE, SPARSE = "dense", "sparse"
 """The two sources: one that counts without gaps, one whose positions skip and repeat (several rows of a commit)."""
 
@@ -157,7 +159,7 @@ class Script:
 
     def _conflict(self, number: int) -> Wire | None:
         again = self._duplicate(number)
-        return msgspec.structs.replace(again, value=again.value + 1000) if again else None
+        return msgspec.structs.replace(again, value=again.value + CONFLICT) if again else None
 
     def _skip(self, number: int) -> Wire | None:
         self.position += 1

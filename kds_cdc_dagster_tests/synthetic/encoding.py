@@ -45,7 +45,7 @@ def filler(column: Column, mode: Mode) -> Any:
         return "1970-01-01T00:00:00.000000Z" if column.name in DEFAULTED else "1970-01-01T00:00:00Z"
     if column.type in {"text", "varchar", "uuid"}:
         return ""
-    zeros: dict[str, Any] = {"bool": False, "numeric": Decimal("0"), "date": date(1970, 1, 1)}
+    zeros: dict[str, Any] = {"bool": False, "numeric": Decimal(0), "date": date(1970, 1, 1)}
     return encoded(column, zeros.get(column.type, 0), mode)
 
 
@@ -148,7 +148,8 @@ def _bytes(_c: Column, value: bytes, mode: Mode) -> str:
     return (urlsafe_b64encode if mode.binaries == "base64-url-safe" else b64encode)(value).decode()
 
 
-_SAME = "int2 smallint int4 int int8 bigint float8 double bool bit text longtext varchar enum uuid char".split()
+_INTEGERS = ("int2", "smallint", "int4", "int", "int8", "bigint")
+_SAME = (*_INTEGERS, "float8", "double", "bool", "bit", "text", "longtext", "varchar", "enum", "uuid", "char")
 _ENCODED: dict[str, Callable[[Column, Any, Mode], Any]] = {
     **dict.fromkeys(_SAME, _same),
     "bigint unsigned": _unsigned,

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from kds_cdc_dagster_tests.synthetic.database import Database, Key, Place, Row, Transaction, Written, key_of
+from kds_cdc_dagster_tests.synthetic.database import Database, Key, Place, Row, Transaction, Written
 from kds_cdc_dagster_tests.synthetic.encoding import encoded, filler, placeholder
 from kds_cdc_dagster_tests.synthetic.tables import LARGE, Table
 from kds_cdc_dagster_tests.synthetic.values import is_large
@@ -40,7 +40,7 @@ class Engine:
     _last_commit: int | None = None
     _commits: int = 0
     _now_us: int = 1_796_024_992_582_361
-    _at: Place = Place()
+    _at: Place = field(default_factory=Place)
     """Of the row event delivered last: where incremental reads say they are."""
 
     def stream(self, transaction: Transaction) -> None:
@@ -153,7 +153,9 @@ class Engine:
         """Read tables whole (all of them: initial), at one position; interrupted after `until` rows."""
         database = self.database
         place = replace(database.log.write(database.mode), row=0)
-        read = [(database.tables[name], row) for name in names or database.tables for row in database.rows[name].values()]
+        read = [
+            (database.tables[name], row) for name in names or database.tables for row in database.rows[name].values()
+        ]
         for number, (table, row) in enumerate(read[:until]):
             mark = _mark_of([table.name for table, _ in read], number)
             self._read(table, row, self._source(table, place, 834, mark))
@@ -162,8 +164,12 @@ class Engine:
         envelope = {"before": None, "after": self._image(table, row), "source": source, "transaction": None, "op": "r"}
         self.events.append(Event(envelope, self._group(table, row), table, is_read=True))
 
-    def signal(self, kind: str) -> None:
-        """A row in the signal table, by which an incremental snapshot opens and closes its window."""
+    def open_window(self) -> None:
+        """Open the window of an incremental snapshot's chunk."""
+        self._signal("open")
+
+    def _signal(self, kind: str, reads: Sequence[tuple[Table, Row]] = ()) -> None:
+        """A row in the signal table, and the incremental reads that it sets free."""
         transaction = self.database.begin()
         place = self.database.log.write(self.database.mode)
         transaction.commit()
@@ -173,18 +179,21 @@ class Engine:
         row = {"id": f"{place.lsn or place.pos}-{kind}", "type": f"snapshot-window-{kind}", "data": None}
         envelope = {"before": None, "after": row, "source": source, "transaction": None, "op": "c"}
         self.events.append(Event(envelope, "cdc-group" if self._is_static else "kdsprod:dbz_signal", _SIGNAL))
-        if kind == "open":
-            self._last_commit = transaction.commit_lsn
+        for table, row in reads:  # sent on the signal, before the end of its transaction
+            self._read(table, row, self._source(table, place, 0, "incremental"))
+        self._last_commit = transaction.commit_lsn
 
     def close_window(self, table: str, chunk: dict[Key, Row], seen: Sequence[Event]) -> None:
         """Close the window: chunk rows with a change among the events `seen` since its opening are dropped."""
         found, mode = self.database.tables[table], self.database.mode
-        columns = [column for column in found.columns if column.name in found.key]
-        taken = {_encoded_key(event, found) for event in seen if event.table is found}
-        self.signal("close")
-        for row in chunk.values():
-            if json.dumps([encoded(column, row[column.name], mode) for column in columns]) not in taken:
-                self._read(found, row, self._source(found, self._at, 0, "incremental"))
+        taken = {_key_text(event.document or {}, found) for event in seen if event.table is found}
+        images = {
+            key: {name: encoded(c, chunk[key][name], mode) for c in found.columns for name in [c.name]} for key in chunk
+        }
+        self._signal(
+            "close",
+            [(found, row) for key, row in chunk.items() if _key_text({"after": images[key]}, found) not in taken],
+        )
 
     @property
     def _is_static(self) -> bool:
@@ -220,11 +229,6 @@ def _mark_of(names: list[str], number: int) -> str:
     return "last_in_data_collection" if names[number + 1] != names[number] else "true"
 
 
-def _encoded_key(event: Event, table: Table) -> str:
-    document = event.document or {}
+def _key_text(document: Document, table: Table) -> str:
     row = document.get("after") or document.get("before") or {}
-    ordered = [column.name for column in table.columns if column.name in table.key]
-    return json.dumps([row.get(name) for name in ordered])
-
-
-__all__ = ["Document", "Engine", "Event", "key_of"]
+    return json.dumps([row.get(name) for name in table.key])

@@ -78,7 +78,15 @@ def _again(events: Sequence[Event], number: int, start: int) -> Document:
         return document
     source = {**source, "version": "3.7.0.Final"}
     last, own = json.loads(source["sequence"]) if source["sequence"] else ("", "")
-    if last is None and start > 0:
-        processed = (events[start - 1].document or {}).get("source", {}).get("lsn")
-        source["sequence"] = json.dumps([None if processed is None else str(processed), own], separators=(",", ":"))
+    if last is None:
+        source["sequence"] = json.dumps([_processed(events[:start]), own], separators=(",", ":"))
     return {**document, "source": source}
+
+
+def _processed(events: Sequence[Event]) -> str | None:
+    """Position of the last streamed row event; none of a snapshot counts."""
+    for event in reversed(events):
+        source = (event.document or {}).get("source") or {}
+        if source.get("lsn") is not None:
+            return None if event.is_read else str(source["lsn"])
+    return None

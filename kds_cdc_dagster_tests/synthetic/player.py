@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from random import Random
 from typing import Any
 
 from kds_cdc_dagster.ports import Message
 from kds_cdc_dagster_tests.synthetic.database import Database, Key, Row, Transaction
-from kds_cdc_dagster_tests.synthetic.engine import Engine, Event
+from kds_cdc_dagster_tests.synthetic.engine import Engine
 from kds_cdc_dagster_tests.synthetic.forms import body, redelivered
 from kds_cdc_dagster_tests.synthetic.mode import Mode
 from kds_cdc_dagster_tests.synthetic.values import value
@@ -36,9 +36,6 @@ class Player:
 
     mode: Mode
     seed: int
-    with_truncates: bool = True
-    with_snapshots: bool = True
-    sent: list[Event] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.dice = Random(f"{self.seed}-{self.mode}")
@@ -69,10 +66,12 @@ class Player:
             self._transact(is_streamed=False, moves=(self._insert, self._update))
         self.engine.snapshot()
         begun = len(self.engine.events)
-        for _ in range(steps):
+        for number in range(steps):
+            if number == steps // 2:
+                self._tour()
             self._step()
             if self.dice.random() < 0.06:
-                self._restart(begun)
+                begun = self._restart(begun)
         for transaction in self._open:
             self._end(transaction)
         return self._capture()
@@ -83,18 +82,27 @@ class Player:
         messages = [Message(text, group, f"{self.seed}-{number}") for number, (text, group) in enumerate(named)]
         return Capture(self.mode, messages, {name: list(rows.values()) for name, rows in self.database.rows.items()})
 
+    def _tour(self) -> None:
+        """Every kind of step once: no life is without any of them."""
+        for weight, step in self._steps():
+            if weight:
+                step()
+
     def _step(self) -> None:
-        steps: list[tuple[float, Callable[[], None]]] = [
+        weights, steps = zip(*self._steps(), strict=True)
+        self.dice.choices(steps, weights)[0]()
+
+    def _steps(self) -> list[tuple[float, Callable[[], None]]]:
+        return [
             (0.66, self._transact),
             (0.09, self._begin_long),
             (0.09, self._end_long),
             (0.04, self.engine.heartbeat),
             (0.02, self.engine.schema_change),
-            (0.04 if self.with_truncates and not self.mode.is_flattened else 0.0, self._truncate),
-            (0.05 if self.with_snapshots else 0.0, self._read_incrementally),
-            (0.02 if self.with_snapshots else 0.0, self._read_blocking),
+            (0.0 if self.mode.is_flattened else 0.04, self._truncate),
+            (0.05, self._read_incrementally),
+            (0.02, self._read_blocking),
         ]
-        self.dice.choices([step for _, step in steps], [weight for weight, _ in steps])[0]()
 
     # --- transactions ---------------------------------------------------------------------------
 
@@ -198,7 +206,7 @@ class Player:
         if self._open and not self.mode.has_sequence and not self.mode.is_binlog:
             return
         table = self.dice.choice(list(self._keys))
-        self.engine.signal("open")
+        self.engine.open_window()
         opened = len(self.engine.events)
         for _ in range(self.dice.randrange(3)):
             self._transact()
@@ -210,7 +218,9 @@ class Player:
     def _read_blocking(self) -> None:
         self.engine.snapshot(self.dice.sample(list(self._keys), 2))
 
-    def _restart(self, begun: int) -> None:
-        """The connector dies and goes on from an offset up to 25 events old."""
+    def _restart(self, offset_min: int) -> int:
+        """The connector dies and goes on from an offset up to 25 events old; returns the oldest one from now on."""
         events = self.engine.events
-        events += redelivered(events, max(begun, len(events) - self.dice.randrange(1, 25)))
+        begun = len(events)
+        events += redelivered(events, max(offset_min, begun - self.dice.randrange(1, 25)))
+        return begun

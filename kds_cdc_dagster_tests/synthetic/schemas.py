@@ -16,6 +16,7 @@ _PLAIN = {
     **dict.fromkeys(("int8", "bigint", "bigint unsigned"), "int64"),
     **dict.fromkeys(("float8", "double"), "double"),
     **dict.fromkeys(("bool", "bit"), "boolean"),
+    "bytes": "bytes",
 }
 _NAMED = {"uuid": "io.debezium.data.Uuid", "json": "io.debezium.data.Json", "jsonb": "io.debezium.data.Json"}
 _STRINGS = ("version", "connector", "name", "snapshot", "db", "sequence", "schema", "table", "gtid", "file")
@@ -51,16 +52,13 @@ def _type(column: Column, mode: Mode) -> Schema:
         return _temporal(column, mode)
     if kind in _NAMED:
         return {"type": "string", "name": _NAMED[kind], "version": 1}
-    if kind == "interval":
-        is_text = mode.intervals == "string"
-        return {
-            "type": "string" if is_text else "int64",
-            "name": f"io.debezium.time.{'Interval' if is_text else 'MicroDuration'}",
-        }
     if kind == "text[]":
         return {"type": "array", "items": {"type": "string", "optional": True}}
-    if kind in {"bytea", "varbinary"}:
-        return {"type": "bytes" if mode.binaries == "bytes" else "string"}
+    if kind == "interval":
+        name = "MicroDuration" if mode.intervals == "numeric" else "Interval"
+        return {"type": "int64" if mode.intervals == "numeric" else "string", "name": f"io.debezium.time.{name}"}
+    if kind in {"bytea", "varbinary"} and mode.binaries == "bytes":
+        kind = "bytes"
     return {"type": _PLAIN.get(kind, "string")}
 
 

@@ -16,9 +16,27 @@ LARGE_SIZE = 300
 """Characters from which a value counts as stored out of line (2,000 bytes in a real server)."""
 DOUBLE_DIGITS = 15
 """Decimal digits that survive decimal.handling.mode=double."""
-_TEXTS = ("", " ", "Grill ✨", "寿司", 'say "hi", \\ back', "line\nbreak\ttab", "null", "Pho bò 🍜", "0", "NaN", "x" * 30)
+_TEXTS = (
+    "",
+    " ",
+    "Grill ✨",
+    "寿司",
+    'say "hi", \\ back',
+    "line\nbreak\ttab",
+    "null",
+    "Pho bò 🍜",
+    "0",
+    "NaN",
+    "x" * 30,
+)
 _FIRST, _LAST = datetime(1955, 3, 1, tzinfo=UTC), datetime(2049, 12, 31, tzinfo=UTC)
-_KNOWN = ("1970-01-01", "1969-12-31T23:59:59.999999", "2000-02-29", "2026-11-02T00:00:00.000001", "1958-06-01T12:00:00.5")
+_KNOWN = (
+    "1970-01-01",
+    "1969-12-31T23:59:59.999999",
+    "2000-02-29",
+    "2026-11-02T00:00:00.000001",
+    "1958-06-01T12:00:00.5",
+)
 
 
 def value(dice: Random, column: Column, mode: Mode) -> Any:

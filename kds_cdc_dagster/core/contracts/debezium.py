@@ -72,7 +72,7 @@ def _change(message: RowMessage, delivery: Delivery, table: BoundTable, place: P
         phase=phase,
         rank=rank,
         lineage=lineage(source.connector or "", message),
-        is_snapshot_start=message.op == Op.READ and message.source.snapshot == "first",
+        is_snapshot_start=op == _READ and message.source.snapshot == "first",
         occurred_at_ms=_milliseconds(message.source.ts_ms),
     )
 

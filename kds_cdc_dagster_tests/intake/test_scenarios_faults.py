@@ -1,0 +1,297 @@
+"""Scenarios with crashes, zombies, a state store that is down or emptied, and held streams."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from unittest import mock
+
+import pytest
+
+from kds_cdc_dagster.errors import StateUnavailable
+from kds_cdc_dagster.intake.release import park_stream, release_stream
+from kds_cdc_dagster.journal import parked
+from kds_cdc_dagster_tests.intake.given import DEAD_AFTER_SECONDS, Given, drain, dying, stream_of, turn
+
+
+def is_segment(key: str, *_: object) -> bool:
+    return key.startswith("journal/")
+
+
+def always(*_: object) -> bool:
+    return True
+
+
+@contextmanager
+def down(given: Given) -> Iterator[None]:
+    """The state store cannot be reached."""
+    calls = ("life", "begin_life", "load", "finish_life", "decide", "settle", "hold", "unhold")
+    patches = [mock.patch.object(given.state, call, side_effect=StateUnavailable("down")) for call in calls]
+    for patch in patches:
+        patch.start()
+    try:
+        yield
+    finally:
+        for patch in patches:
+            patch.stop()
+
+
+def test_s08_a_redelivery_before_commit_is_taken_once() -> None:
+    """Decided, but the worker dies before its put: pending elsewhere is resolved by content, then accepted once."""
+    given = Given()
+    given.send(1, 2)
+    with dying(given.store, "create", is_segment, is_done=False):
+        drain(given.worker("a"))
+    given.reappear()
+    report = drain(given.worker("b"))
+    assert report.counts == {"received": 2, "accepted": 2}
+    assert given.accepted() == [1, 2]
+    assert given.is_settled()
+
+
+def test_s08_a_redelivery_after_commit_is_acknowledged() -> None:
+    """Settled, but the worker dies before the delete: no second effect."""
+    given = Given()
+    given.send(1, 2)
+    with dying(given.queue, "acknowledge", always, is_done=False):
+        drain(given.worker("a"))
+    given.reappear()
+    report = drain(given.worker("b"))
+    assert report.counts == {"received": 2, "safe_duplicate": 2}
+    assert given.accepted() == [1, 2]
+    assert given.is_settled()
+
+
+def test_s09_state_down_fails_closed_and_recovers() -> None:
+    """Nothing is accepted, nothing acknowledged, the tick says so; afterwards everything is taken in."""
+    given = Given()
+    worker = given.worker("a")
+    given.send(1)
+    drain(worker)
+    given.send(2)
+    with down(given):
+        report = drain(worker)
+        assert report.failure
+        assert report.counts.get("accepted", 0) == 0
+    assert given.accepted() == [1]
+    given.reappear()
+    assert drain(worker).failure == ""
+    assert given.accepted() == [1, 2]
+    assert given.is_settled()
+
+
+def test_s09_state_that_dies_in_a_round_gives_the_round_up() -> None:
+    """The reply of a decision is lost: nothing is acknowledged, the claim is changed, the messages come again."""
+    given = Given()
+    worker = given.worker("a")
+    given.send(1)
+    turn(worker)
+    claim = worker.intake.tenure.claim
+    given.send(2)
+    with mock.patch.object(given.state, "decide", side_effect=StateUnavailable("down")):
+        assert turn(worker).given_up >= 1
+    assert claim is not None
+    assert worker.intake.tenure.claim != claim
+    drain(worker)
+    worker.close()
+    assert sorted(given.accepted()) == [1, 2]
+    assert given.is_settled()
+
+
+@pytest.mark.parametrize("is_sealed", [True, False])
+def test_s09_an_emptied_state_is_rebuilt_before_anything_is_decided(
+    is_sealed: bool,  # noqa: FBT001 a column of the table
+) -> None:
+    """Committed comes back from manifests and unsealed segments; what comes again is known."""
+    given = Given(age_seconds=1e6)
+    worker = given.worker("a")
+    given.send(1, 2, 3)
+    (drain if is_sealed else turn)(worker)
+    given.state.forget_everything()
+    given.send(2, 4)
+    drain(worker)
+    assert given.committed() == 4
+    assert sorted(given.accepted()) == [1, 2, 3, 4]
+    assert given.reasons() == []
+    assert given.is_settled()
+
+
+def test_s11_crash_before_the_durable_write_loses_nothing() -> None:
+    """Nothing was acknowledged, so everything comes again and is taken in."""
+    given = Given()
+    given.send(1, 2, 3)
+    with dying(given.state, "decide", always, is_done=True):
+        drain(given.worker("a"))
+    assert given.accepted() == []
+    given.reappear()
+    drain(given.worker("b"))
+    assert given.accepted() == [1, 2, 3]
+    assert given.is_settled()
+
+
+@pytest.mark.parametrize("is_settled", [True, False])
+def test_s12_crash_after_the_durable_write_doubles_nothing(
+    is_settled: bool,  # noqa: FBT001 a column of the table
+) -> None:
+    """The segment is there: its redelivered messages are safe duplicates, settled on the dead owner's behalf."""
+    given = Given()
+    given.send(1, 2, 3)
+    with dying(given.state, "settle", always, is_done=is_settled):
+        drain(given.worker("a"))
+    given.reappear()
+    b = given.worker("b")
+    assert drain(b).counts == {"received": 3, "safe_duplicate": 3}
+    given.clock.sleep(DEAD_AFTER_SECONDS + 1)
+    drain(b)
+    assert given.accepted() == [1, 2, 3]
+    assert [batch.close_reason for batch in given.batches()] == ["adopted"]
+    assert given.committed() == 3
+    assert given.is_settled()
+
+
+def test_s13_a_zombie_that_wakes_before_its_put_changes_nothing() -> None:
+    """Its messages were taken over meanwhile: its late put meets an END, the round is dropped, the claim given up."""
+    given = Given()
+    a, b = given.worker("a"), given.worker("b")
+    given.send(1, 2)
+    real = given.store.create
+
+    def overtaken(key: str, body: bytes) -> None:
+        if is_segment(key):
+            given.store.create = real
+            given.reappear()
+            assert drain(b).counts == {"received": 2, "accepted": 2}
+        real(key, body)
+
+    given.store.create = overtaken
+    report = drain(a)
+    assert report.given_up == 1
+    assert "SlotTaken" in report.failure
+    assert given.accepted() == [1, 2]
+    assert given.is_settled()
+
+
+def test_s13_a_zombie_that_wakes_after_its_put_doubles_nothing() -> None:
+    """Its segment was settled on its behalf; its own settle and its expired receipts change nothing."""
+    given = Given()
+    a, b = given.worker("a"), given.worker("b")
+    given.send(1, 2)
+    real = given.state.settle
+
+    def overtaken(life: str, calls: object) -> None:
+        given.state.settle = real
+        given.reappear()
+        assert drain(b).counts == {"received": 2, "safe_duplicate": 2}
+        real(life, calls)
+
+    given.state.settle = overtaken
+    drain(a)
+    assert given.accepted() == [1, 2]
+    assert given.is_settled()
+
+
+def test_s13_a_living_worker_that_is_adopted_goes_on_under_a_new_claim() -> None:
+    """A wrong judgement costs a claim, never a message."""
+    given = Given(age_seconds=1e6)
+    a = given.worker("a")
+    given.send(1, 2)
+    turn(a)
+    drain(given.worker("b", is_gone=lambda _heartbeat, _now: True))
+    assert len(given.batches()) == 1
+    given.send(3)
+    drain(a)
+    assert sorted(given.accepted()) == [1, 2, 3]
+    assert given.is_settled()
+
+
+def test_s32_a_poison_stream_is_held_and_released_in_order() -> None:
+    """Its messages are parked and acknowledged, others flow; released, they are taken in in order and counted."""
+    given = Given(gap="hold")
+    worker = given.worker("a")
+    given.send(1, 3, 4, store=0)
+    given.send(1, 2, store=1)
+    drain(worker)
+    given.send(5, store=0)
+    given.send(3, store=1)
+    drain(worker)
+    assert given.queue.depth().is_empty
+    assert given.accepted(0) == [1]
+    assert given.accepted(1) == [1, 2, 3]
+    counts = release_stream(worker.intake, "mock", stream_of(0))
+    assert counts == {"release.received": 3, "release.accepted": 3}
+    assert given.accepted(0) == [1, 3, 4, 5]
+    assert parked.outstanding(given.store, "mock", stream_of(0)) == []
+    given.send(6, store=0)
+    drain(worker)
+    assert given.accepted(0) == [1, 3, 4, 5, 6]
+    assert given.is_settled()
+
+
+def test_s32_a_hold_by_hand_outlives_the_state_store() -> None:
+    """The pointer in the object store is the truth: after a flush the stream is still held, and can be held again."""
+    given = Given()
+    worker = given.worker("a")
+    for last in (2, 4):
+        park_stream(worker.intake, "mock", stream_of(0), "looks wrong")
+        given.state.forget_everything()
+        given.send(last - 1, last)
+        drain(worker)
+        assert given.accepted() == list(range(1, last - 1))
+        release_stream(worker.intake, "mock", stream_of(0))
+        assert given.accepted() == list(range(1, last + 1))
+    assert given.is_settled()
+
+
+def test_s32_what_was_parked_before_a_crash_is_held_after_a_flush() -> None:
+    """The worker died between its segment and the pointer, and the state was emptied: the rebuild finds it."""
+    given = Given(gap="hold")
+    given.send(1, 3)
+    with dying(given.state, "settle", always, is_done=False):
+        drain(given.worker("a"))
+    given.state.forget_everything()
+    given.reappear()
+    given.send(4)
+    b = given.worker("b")
+    drain(b)
+    assert given.accepted() == [1]
+    release_stream(b.intake, "mock", stream_of(0))
+    assert sorted(given.accepted()) == [1, 3, 4]
+    assert given.is_settled()
+
+
+def test_s32_a_repeated_settle_does_not_park_again_what_was_released() -> None:
+    """The log of the worker that parked is adopted after the release: nothing waits anew."""
+    given = Given(gap="hold", age_seconds=1e6)
+    a, b = given.worker("a"), given.worker("b")
+    given.send(1, 3)
+    turn(a)
+    release_stream(b.intake, "mock", stream_of(0))
+    given.clock.sleep(DEAD_AFTER_SECONDS + 1)
+    drain(b)
+    assert parked.outstanding(given.store, "mock", stream_of(0)) == []
+    given.state.forget_everything()
+    given.send(4)
+    drain(b)
+    assert sorted(given.accepted()) == [1, 3, 4]
+    assert given.is_settled()
+
+
+def test_s32_a_message_that_comes_while_its_stream_is_released_is_not_overtaken() -> None:
+    """Something is parked after the release looked: the hold ends only when that was taken in, too."""
+    given = Given(gap="hold")
+    a, b = given.worker("a"), given.worker("b")
+    given.send(1, 3)
+    drain(a)
+    given.send(4)
+    real = given.state.unhold
+
+    def raced(*arguments: object) -> bool:
+        given.state.unhold = real
+        drain(b)
+        return real(*arguments)
+
+    given.state.unhold = raced
+    counts = release_stream(a.intake, "mock", stream_of(0))
+    assert counts["release.accepted"] == 2
+    assert sorted(given.accepted()) == [1, 3, 4]
+    assert given.is_settled()

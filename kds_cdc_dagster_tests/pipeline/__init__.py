@@ -1,0 +1,1 @@
+"""The whole path in one process: queue, intake, journal, load, warehouse; without Dagster."""
