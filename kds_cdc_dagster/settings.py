@@ -83,7 +83,8 @@ class Settings(BaseSettings):
     batch_bytes_max: int = Field(64 << 20, ge=1024)
 
     duplicate_window_seconds: float = Field(3600.0, ge=60)
-    duplicate_bucket_seconds: float = Field(300.0, ge=10)
+    duplicate_bucket_seconds: float = Field(900.0, ge=10)
+    """Every message looks into window / bucket + 2 buckets: wider ones cost memory, narrower ones time."""
     heartbeat_seconds: float = Field(5.0, gt=0)
     dead_after_seconds: float = Field(60.0, gt=0)
     """A claim whose heartbeat is older than this is adopted."""

@@ -179,7 +179,7 @@ def _open_state(s: Settings, clock: Clock) -> StateStore:
         raise SettingsError("not built yet", variable="KDS_CDC_STATE", hint="embedded or redis")
     from kds_cdc_dagster.adapters.embedded_state import EmbeddedState
 
-    return EmbeddedState(s.home / "state.sqlite", clock, window)
+    return EmbeddedState(s.home / f"state-{s.pipeline}.sqlite", clock, window)
 
 
 def _open_inbox(s: Settings, clock: Clock) -> Inbox:

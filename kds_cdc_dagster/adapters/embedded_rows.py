@@ -107,9 +107,9 @@ def prune(db: sqlite3.Connection, now: float, markers_max: int) -> int:
 
 def record_of(row: tuple[Any, ...]) -> StreamRecord:
     """A row of table `stream` as a record."""
-    *front, parkers, message_id, sequence_number, worker, settled_at_ms = row
+    source, stream, committed, row_position, lineage, hold, hold_version, parkers, *informative = row
     by_claim = json.loads(parkers) if parkers else {}
-    return StreamRecord(*front, by_claim, message_id, sequence_number, worker, settled_at_ms)
+    return StreamRecord(source, stream, committed, row_position, lineage, hold, hold_version, by_claim, *informative)
 
 
 def _row(record: StreamRecord) -> tuple[object, ...]:

@@ -19,7 +19,7 @@ class PipelineResource(dg.ConfigurableResource):  # type: ignore[type-arg]
 
     def setup_for_execution(self, context: dg.InitResourceContext) -> None:
         """In a run, note which process executes it: a run whose process is gone can then be told (`defs.runs`)."""
-        run = context.dagster_run
+        run = context.run
         if run is not None and context.instance is not None and context.instance.has_run(run.run_id):
             context.instance.add_run_tags(run.run_id, {TAG_PROCESS: f"{socket.gethostname()}:{os.getpid()}"})
 

@@ -20,8 +20,8 @@ from kds_cdc_dagster.journal.manifest import Manifest
 
 BACKLOG_BATCHES = 2
 """This many sealed batches waiting for a run mean backlog: the open one may grow."""
-GIVEN_UP_MAX = 5
-"""Rounds given up in a row that end a tick: something is wrong, and waiting is cheaper."""
+GIVEN_UP_MAX = 2
+"""Rounds given up that end a tick: each costs its messages one of the receives they have before quarantine."""
 
 
 @dataclass(slots=True)
@@ -86,11 +86,12 @@ class Ticker:
         report.seconds = clock.now() - started
 
     def _turn(self, report: TickReport, wait_seconds: float) -> None:
+        self.intake.tenure.take()  # a worker that cannot write must not receive: messages have few receives
+        self.intake.tenure.beat_if_due()
         deliveries = self._collector.collect(wait_seconds)
         report.is_drained = not deliveries
         if deliveries:
             self._take(report, deliveries)
-        self.intake.tenure.beat_if_due()
         manifest = self.intake.seal_if_due(is_backlogged=self._is_backlogged())
         if manifest is not None:
             report.sealed.append(manifest)
@@ -102,6 +103,8 @@ class Ticker:
             report.given_up += 1
             report.failure = str(error)
             report.counts = names.total(report.counts, {names.RECEIVED: len(deliveries), "given_up": len(deliveries)})
+            if isinstance(error.__cause__, TransientError):
+                raise error.__cause__ from None  # the other side is down: the tick ends, the next one looks again
             self.intake.ready()
             return
         report.rounds += 1

@@ -93,7 +93,7 @@ def test_exports_are_coalesced_and_the_deferred_ones_happen(tmp_path: Path, monk
 def test_s25_every_kind_of_bad_traffic_is_counted_apart(site: Site) -> None:
     """Malformed, duplicate, suspicious and late messages together: each count is the generator's, and counts close."""
     traffic = Traffic(seed=11, stores=6, duplicates=True, out_of_order=True, poison=True)
-    site.send(traffic.take(400))
+    site.send(traffic.take(900))
     summary = site.drive()
     expected = dict(traffic.counts)
     found = {name.removeprefix("rejected."): number for name, number in summary.counts.items()}

@@ -161,23 +161,32 @@ class SourceTable:
         self.emitted.append(Emitted(op, dish_id, values, position, order, missing))
 
 
-def play(dice: random.Random, steps: int, *, keys: int = 6, with_snapshots: bool = True) -> SourceTable:
-    """A random history over few keys, so that they are deleted, reused and swapped often."""
+def play(dice: random.Random, steps: int, *, with_snapshots: bool = True) -> SourceTable:
+    """A random history over few keys, so that they are deleted, reused and swapped often.
+
+    Each history has its own mix of statements (swarm testing): some only update, some only move keys.
+    """
     table = SourceTable(dice)
+    keys = dice.choice((2, 3, 6))
+    mix = {kind: dice.choice((0, 1, 6)) for kind in ("update", "delete", "rekey", "read", "snapshot")}
+    mix |= {"insert": 3, "truncate": dice.choice((0, 0, 1))}
+    if not with_snapshots:
+        mix |= {"read": 0, "snapshot": 0}
     for step in range(steps):
-        _step(table, dice, step, keys=keys, with_snapshots=with_snapshots)
+        _step(table, dice, step, [key for key in range(keys) if key not in table.rows], mix)
     return table
 
 
-def _step(table: SourceTable, dice: random.Random, step: int, *, keys: int, with_snapshots: bool) -> None:
-    free = [key for key in range(keys) if key not in table.rows]
+def _step(table: SourceTable, dice: random.Random, step: int, free: list[int], mix: dict[str, int]) -> None:
     live = sorted(table.rows)
     changed = {name: f"{name} {step}" for name in dice.sample(["title", *LARGE], dice.choice([0, 0, 1, 2]))}
-    kinds = ["insert"] * 5 if free else []
-    if live:
-        kinds += ["update"] * 5 + ["delete"] * 3 + ["truncate"] + (["rekey"] * 5 if free else [])
-        kinds += ["read", "read", "snapshot"] if with_snapshots else []
-    match dice.choice(kinds):
+    possible = ([] if not free else ["insert"]) + (
+        [] if not live else ["update", "delete", "read", "snapshot", "truncate"]
+    )
+    kinds = [*possible, *(["rekey"] if free and live else [])]
+    if not sum(mix[kind] for kind in kinds):
+        return
+    match dice.choices(kinds, [mix[kind] for kind in kinds])[0]:
         case "insert":
             table.insert(dice.choice(free), f"dish {step}", account_id=f"acct-{dice.randrange(3)}")
         case "update":

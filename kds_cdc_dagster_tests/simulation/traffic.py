@@ -21,13 +21,16 @@ DENSE, SPARSE = "dense", "sparse"
 """The two sources: one that counts without gaps, one whose positions skip and repeat (several rows of a commit)."""
 
 
+READS = ("read", "snapshot")
+
+
 class Wire(msgspec.Struct, array_like=True, frozen=True):
     """A message body of the simulation."""
 
     number: int
     """Of the send: no two sends share it."""
     kind: str
-    """change | read | control | poison | killer"""
+    """change | read (incremental) | snapshot | control | poison | killer"""
     source: str
     stream: str
     key: int = 0
@@ -41,7 +44,7 @@ class Wire(msgspec.Struct, array_like=True, frozen=True):
     @property
     def identity(self) -> str:
         coordinates = (self.source, self.stream, self.key, self.op, self.position, self.row, self.lineage)
-        of_read = (self.value,) if self.kind == "read" else ()
+        of_read = (self.value,) if self.kind in READS else ()
         return blake2b(repr((self.kind, *coordinates, *of_read)).encode(), digest_size=16).hexdigest()
 
     @property
@@ -70,7 +73,7 @@ class WireParser:
 
 
 def change_of(wire: Wire) -> Change:
-    is_read = wire.kind == "read"
+    is_read = wire.kind in READS
     return Change(
         source=wire.source,
         entity=f"entity-{wire.key % 2}",
@@ -88,10 +91,10 @@ def change_of(wire: Wire) -> Change:
         content_hash=wire.content_hash,
         stream_position=None if is_read else counter(wire.position),
         row_position=counter(wire.position),
-        phase=Phase.STREAMING,
+        phase=Phase.SNAPSHOT if wire.kind == "snapshot" else Phase.STREAMING,
         rank=Rank.INCREMENTAL if is_read else Rank.STREAMING,
         lineage=wire.lineage,
-        is_snapshot_start=False,
+        is_snapshot_start=wire.kind == "snapshot",
         occurred_at_ms=None,
     )
 
