@@ -36,6 +36,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+DRAIN_POLL_SECONDS = 2.0
+"""Long poll while draining: the end of a drain waits for the polls under way."""
+
+
 class Pipeline:
     """The parts of one pipeline, opened on first use and shared by the threads of this process."""
 
@@ -127,7 +131,7 @@ class Pipeline:
 
         policy = PumpPolicy(
             receivers=s.receivers,
-            wait_seconds=s.wait_seconds,
+            wait_seconds=min(s.wait_seconds, DRAIN_POLL_SECONDS) if self.is_draining else s.wait_seconds,
             records_max=max(100, s.receivers * 20),  # what is buffered locks its groups
             bytes_max=s.segment_bytes_max,
             age_max_seconds=max(1.0, s.visibility_seconds - s.safety_seconds - s.tick_seconds),

@@ -1,12 +1,14 @@
 """moto's AWS services over real HTTP on a free port of 127.0.0.1, with made-up credentials in the environment.
 
-Slow but faithful on FIFO locks; it does not refuse expired receipt handles, know attempt ids or cap messages in
+Slow but, with its calls put one after the other, faithful on FIFO locks (`_in_turn`); it does not refuse expired receipt handles, know attempt ids or cap messages in
 flight: tests of those use `sqs_stub`.
 """
 
 from __future__ import annotations
 
 import os
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,6 +17,7 @@ from unittest import mock
 
 import boto3
 from moto.server import ThreadedMotoServer
+from moto.sqs.models import SQSBackend
 
 REGION = "eu-west-1"
 _ENVIRONMENT = {
@@ -25,6 +28,9 @@ _ENVIRONMENT = {
     "AWS_CONFIG_FILE": os.devnull,
     "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
 }
+
+
+_LOOK_SECONDS = 0.05
 
 
 @dataclass(frozen=True)
@@ -59,6 +65,39 @@ def aws_server() -> Iterator[AwsServer]:
         server.start()
         try:
             host, port = server.get_host_and_port()
-            yield AwsServer(f"http://{host}:{port}")
+            with _in_turn():
+                yield AwsServer(f"http://{host}:{port}")
         finally:
             server.stop()
+
+
+@contextmanager
+def _in_turn() -> Iterator[None]:
+    """One queue call at a time, polls in short looks.
+
+    As it is, moto notes the locked groups at the start of a receive, so that overlapping ones share a group out
+    among them, and deletes that overlap undo each other; the service does neither.
+    """
+    lock = threading.RLock()
+    look = SQSBackend.receive_message
+
+    def receive(backend: Any, queue_name: str, count: int, wait_seconds: int, *args: Any) -> Any:
+        until = time.monotonic() + wait_seconds
+        while True:
+            with lock:
+                found = look(backend, queue_name, count, 0, *args)
+            if found or time.monotonic() >= until:
+                return found
+            time.sleep(_LOOK_SECONDS)
+
+    def alone(call: Any) -> Any:
+        def locked(*args: Any, **kwargs: Any) -> Any:
+            with lock:
+                return call(*args, **kwargs)
+
+        return locked
+
+    others = ("send_message", "delete_message", "change_message_visibility")
+    calls = {"receive_message": receive, **{name: alone(getattr(SQSBackend, name)) for name in others}}
+    with mock.patch.multiple(SQSBackend, **calls):
+        yield

@@ -13,7 +13,8 @@ from kds_cdc_dagster.ports import Clock
 from kds_cdc_dagster.settings import Settings
 
 PARALLEL_MIN = 4
-"""Batch calls at once, where there are fewer receivers: a round's deletes are many calls of ten."""
+"""Batch calls at once, where there are few receivers: a round's deletes are many calls of ten. With a single
+receiver all calls go one by one."""
 
 
 def open_inbox(settings: Settings, *, clock: Clock) -> SqsInbox:
@@ -58,4 +59,4 @@ def _wire(settings: Settings, queue_url: str, clock: Clock) -> SqsWire:
 
 
 def _parallel(settings: Settings) -> int:
-    return max(PARALLEL_MIN, settings.receivers)
+    return 1 if settings.receivers == 1 else max(PARALLEL_MIN, settings.receivers)

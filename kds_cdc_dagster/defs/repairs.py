@@ -222,7 +222,7 @@ def repair_jobs() -> list[dg.JobDefinition]:
 
 
 def _job(op: dg.OpDefinition, kind: names.Kind) -> dg.JobDefinition:
-    graph = dg.GraphDefinition(name=op.name, node_defs=[op], description=op.description)
+    graph = dg.GraphDefinition(name=f"{op.name}_graph", node_defs=[op], description=op.description)
     return graph.to_job(name=op.name, executor_def=dg.in_process_executor, tags=names.run_tags(kind))
 
 

@@ -54,7 +54,9 @@ def intake_sensor(number: int, jobs: Iterable[dg.UnresolvedAssetJobDefinition], 
 def _tick(parts: Pipeline, name: str) -> TickReport:
     """One tick. What stops the intake must not stop the loading of what is sealed: it becomes the report's failure."""
     settings = parts.settings
-    wait = 0.0 if parts.is_draining else min(settings.wait_seconds, SENSOR_WAIT_SECONDS)
+    # Only a local queue says at once that it is empty; of another, an early end would cut a batch from every round.
+    is_at_once = parts.is_draining and settings.queue == "local"
+    wait = 0.0 if is_at_once else min(settings.wait_seconds, SENSOR_WAIT_SECONDS)
     try:
         ticker = parts.ticker(name)
         return ticker.tick(budget_seconds=settings.tick_seconds, wait_seconds=wait, is_draining=parts.is_draining)

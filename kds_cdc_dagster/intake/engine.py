@@ -18,10 +18,11 @@ from kds_cdc_dagster.intake import counts as names
 from kds_cdc_dagster.intake.adoption import Adoption, IsGone
 from kds_cdc_dagster.intake.count_log import write_counts
 from kds_cdc_dagster.intake.doubts import DurableRecords, Resolver
-from kds_cdc_dagster.intake.judge import Judge, LineageBroken
+from kds_cdc_dagster.intake.judge import Judge
 from kds_cdc_dagster.intake.rebuild import rebuild
 from kds_cdc_dagster.intake.round import Round, RoundResult
 from kds_cdc_dagster.intake.sealing import OpenBatch, seal
+from kds_cdc_dagster.intake.stream_work import LineageBroken
 from kds_cdc_dagster.intake.tenure import Incumbent, Tenure
 from kds_cdc_dagster.journal import epochs, index
 from kds_cdc_dagster.journal.epochs import SourceEpoch
@@ -132,7 +133,10 @@ class Intake:
         try:
             result = self._take_in(deliveries, is_release=False)
         except _GIVE_UP as error:
-            self.ports.inbox.release([delivery.receipt for delivery in deliveries])
+            old = deliveries[: _old_history(deliveries, error)]
+            self.ports.inbox.release([delivery.receipt for delivery in deliveries[len(old) :]])
+            if old:
+                return self.round(old)
             raise GivenUp(f"{type(error).__name__}: {error}") from error
         if self.ports.clock.now() - started > self.policy.visibility_seconds - self.policy.safety_seconds:
             self.ports.inbox.extend(result.receipts, self.policy.safety_seconds)
@@ -144,6 +148,9 @@ class Intake:
         try:
             return self._take_in(deliveries, is_release=True).counts
         except _GIVE_UP as error:
+            at = _old_history(deliveries, error)
+            if at:
+                return names.total(self.take_released(deliveries[:at]), self.take_released(deliveries[at:]))
             raise GivenUp(f"{type(error).__name__}: {error}") from error
 
     def _take_in(self, deliveries: Sequence[Delivery], *, is_release: bool) -> RoundResult:
@@ -162,7 +169,8 @@ class Intake:
                 is_release=is_release,
             )
         except Exception as error:  # whatever it was: the decision may have written markers for this slot
-            self._after_failure(error, len(deliveries), is_written=claim.next_slot > slot, is_release=is_release)
+            lost = len(deliveries) - _old_history(deliveries, error)
+            self._after_failure(error, lost, is_written=claim.next_slot > slot, is_release=is_release)
             raise
         self._keep(claim.id, result)
         return result
@@ -182,7 +190,7 @@ class Intake:
         lost = {prefix + names.RECEIVED: deliveries, f"{prefix}{names.GIVEN_UP}{type(error).__name__}": deliveries}
         # A segment that was put already carries the counts of the round and of those before it.
         self._carried = {} if is_written else names.total(self._carried, lost)
-        if isinstance(error, LineageBroken):
+        if isinstance(error, LineageBroken) and error.at is None:
             self._end_epoch(error)
 
     def _acknowledge(self, result: RoundResult) -> None:
@@ -251,3 +259,9 @@ class Intake:
         if heartbeat is not None and self.life is not None:
             self._adoption.adopt(self.life, heartbeat, CloseReason.DRAIN)
             self.tenure.claim = None
+
+
+def _old_history(deliveries: Sequence[Delivery], error: Exception) -> int:
+    """How many deliveries come before the one at which a lineage broke: the old history is taken in first."""
+    at = error.at if isinstance(error, LineageBroken) else None
+    return 0 if at is None else deliveries.index(at)

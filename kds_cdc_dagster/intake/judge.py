@@ -7,49 +7,28 @@ more knowledge, so accepted changes stay accepted.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
-from kds_cdc_dagster.core.catalogue import Source
-from kds_cdc_dagster.core.change import Change, Flag, Outcome, Reason
-from kds_cdc_dagster.core.decide import Candidate, DecideCall, DecideReply, GapPolicy, Verdict
-from kds_cdc_dagster.core.position import EPOCH_DIGITS, POSITION_DIGITS, stream_order
+from kds_cdc_dagster.core.change import Flag
+from kds_cdc_dagster.core.decide import DecideCall, DecideReply, GapPolicy
 from kds_cdc_dagster.errors import InvariantBroken
 from kds_cdc_dagster.intake.doubts import DurableRecords, Resolver
 from kds_cdc_dagster.intake.item import Item
+from kds_cdc_dagster.intake.stream_work import (
+    StreamWork,
+    candidate_of,
+    conclude,
+    is_absent,
+    questions,
+    refuse_new_lineage,
+    reply_of,
+    set_aside_known,
+    unanswered,
+)
 from kds_cdc_dagster.journal.keys import SegmentId
 from kds_cdc_dagster.ports import StateStore
 
 TURNS_MAX = 1_000
 """Every turn settles a segment or answers a message, so this many cannot happen."""
-
-LOWEST = "0" * POSITION_DIGITS
-
-
-class LineageBroken(Exception):
-    """A source's positions went back together with another history: its epoch must end."""
-
-    def __init__(self, source: str, reason: str) -> None:
-        self.source = source
-        self.reason = reason
-        super().__init__(reason)
-
-
-@dataclass(slots=True)
-class StreamWork:
-    """One stream's changes in a round, in queue order."""
-
-    source: Source
-    stream: str
-    epoch: int
-    source_hold: str = ""
-    """Reason of the lineage hold that the whole source is under."""
-    items: list[Item] = field(default_factory=list)
-    known_absent: set[str] = field(default_factory=set)
-    declared: dict[str, str] = field(default_factory=dict)
-    """identity -> flag: the durable records do not know it and policy (or siblings) let it in."""
-    answers: dict[str, frozenset[str]] = field(default_factory=dict)
-    """identity -> what the durable records said."""
-    reply: DecideReply | None = None
 
 
 class Judge:
@@ -100,7 +79,7 @@ class Judge:
             claim=self._segment.claim,
             slot=self._segment.slot,
             floor=self._floors.get((work.source.id, work.stream), ""),
-            candidates=tuple(_candidate(work, item) for item in work.items),
+            candidates=tuple(candidate_of(work, item) for item in work.items),
             is_dense=work.source.is_dense,
             on_gap=GapPolicy.ACCEPT if self._is_release else GapPolicy(work.source.on.gap),
             known_absent=frozenset(work.known_absent),
@@ -122,31 +101,33 @@ class Judge:
             if self._needs_another_turn(work):
                 again.append(work)
             else:
-                _conclude(work)
-        return again
+                conclude(work)
+        return [work for work in again if work.items]
 
     def _resolve(self, doubts: set[str], works: Sequence[StreamWork], replies: Sequence[DecideReply]) -> None:
         for name in sorted(doubts):
             present = self._resolver.resolve(self._life, SegmentId.parse(name))
             for work, reply in zip(works, replies, strict=True):
-                if name in reply.doubts and _is_absent(work, reply, name, present):
+                if name in reply.doubts and is_absent(work, reply, name, present):
                     work.known_absent.add(name)
 
     def _ask(self, works: Sequence[StreamWork]) -> None:
         """One look-up in the durable records for everything that needs an answer."""
-        wanted = {identity for work in works for identity in _questions(work)}
+        wanted = {identity for work in works for identity in questions(work)}
         if not wanted:
             return
         found = self._durable.find(sorted(wanted))
         for work in works:
-            for identity in _questions(work):
+            for identity in questions(work):
                 work.answers[identity] = found.get(identity, frozenset())
 
     def _needs_another_turn(self, work: StreamWork) -> bool:
         """Declare what may be taken in after all, or hold the stream: both need the decision again."""
-        _refuse_new_lineage(work)
+        refuse_new_lineage(work)
+        if set_aside_known(work):
+            return True
         before = len(work.declared)
-        for item, change in _unanswered(work):
+        for item, change in unanswered(work):
             flag = self._let_in(work, item)
             if flag is not None:
                 work.declared[change.identity] = flag
@@ -155,7 +136,7 @@ class Judge:
         return self._hold_if_asked(work)
 
     def _let_in(self, work: StreamWork, item: Item) -> str | None:
-        reply = _reply(work)
+        reply = reply_of(work)
         base = max(reply.committed, self._floors.get((work.source.id, work.stream), ""))
         if item.stream_order == base and not work.source.is_dense:
             return Flag.SIBLING
@@ -164,128 +145,10 @@ class Judge:
         return Flag.OUT_OF_ORDER if is_let_in else None
 
     def _hold_if_asked(self, work: StreamWork) -> bool:
-        late = next(iter(_unanswered(work)), None)
+        late = next(iter(unanswered(work)), None)
         if late is None or work.source.on.out_of_order != "hold" or self._is_release:
             return False
-        if not _reply(work).hold:  # else this very call began a hold, after the late change: repeated, it parks it
-            reason = f"out of order: {late[0].stream_order} after {_reply(work).committed}"
+        if not reply_of(work).hold:  # else this very call began a hold, after the late change: repeated, it parks it
+            reason = f"out of order: {late[0].stream_order} after {reply_of(work).committed}"
             self._state.hold(self._life, work.source.id, work.stream, reason)
         return True
-
-
-def _reply(work: StreamWork) -> DecideReply:
-    if work.reply is None:
-        raise InvariantBroken("a stream was judged before it was decided", stream=work.stream)
-    return work.reply
-
-
-def _candidate(work: StreamWork, item: Item) -> Candidate:
-    change = _change(item)
-    if change.stream_position is not None:
-        item.stream_order = stream_order(work.epoch, change.stream_position)
-    return Candidate(change.identity, change.content_hash, item.stream_order or None, change.identity in work.declared)
-
-
-def _change(item: Item) -> Change:
-    if item.change is None:
-        raise InvariantBroken("only changes are judged")
-    return item.change
-
-
-def _is_absent(work: StreamWork, reply: DecideReply, name: str, present: Mapping[str, str]) -> bool:
-    """Whether at least one doubtful message of the stream is not in the segment after all."""
-    doubtful = (
-        _change(item).identity
-        for item, result in zip(work.items, reply.results, strict=True)
-        if result.verdict is Verdict.IN_DOUBT and result.segment == name
-    )
-    return any(identity not in present for identity in doubtful)
-
-
-def _questions(work: StreamWork) -> list[str]:
-    """Identities on which the durable records must speak: late changes, and snapshots that may open a lineage."""
-    found = []
-    for item, result in zip(work.items, _reply(work).results, strict=True):
-        change = _change(item)
-        if change.identity in work.answers:
-            continue
-        if result.verdict is Verdict.STALE or (result.verdict is Verdict.ACCEPTED and _goes_back(work, change)):
-            found.append(change.identity)
-    return found
-
-
-def _goes_back(work: StreamWork, change: Change) -> bool:
-    """Whether the start of a snapshot lies before what its stream has already seen."""
-    seen = _seen_row_position(work)
-    return change.is_snapshot_start and change.row_position is not None and bool(seen) and change.row_position < seen
-
-
-def _seen_row_position(work: StreamWork) -> str:
-    """Highest row position settled in this epoch; positions of an earlier one do not compare."""
-    settled = _reply(work).row_position
-    return settled[EPOCH_DIGITS:] if settled[:EPOCH_DIGITS] == stream_order(work.epoch, "") else ""
-
-
-def _unanswered(work: StreamWork) -> list[tuple[Item, Change]]:
-    """Late changes that the durable records do not know and nothing has let in."""
-    found = []
-    for item, result in zip(work.items, _reply(work).results, strict=True):
-        change = _change(item)
-        if result.verdict is Verdict.STALE and not work.answers[change.identity] and not _conflicts(work, item):
-            found.append((item, change))
-    return found
-
-
-def _conflicts(work: StreamWork, item: Item) -> bool:
-    """Another change of a dense stream already has this very position."""
-    return work.source.is_dense and item.stream_order == _reply(work).committed
-
-
-def _refuse_new_lineage(work: StreamWork) -> None:
-    """Positions that go back with another server, binlog or a new snapshot end the epoch."""
-    reply = _reply(work)
-    if reply.committed[:EPOCH_DIGITS] > stream_order(work.epoch, ""):
-        raise LineageBroken(work.source.id, f"a later epoch was opened meanwhile: {work.stream} is already in it")
-    for item, result in zip(work.items, reply.results, strict=True):
-        change = _change(item)
-        if work.answers.get(change.identity) != frozenset():
-            continue  # not asked about, or known: a redelivery is no new history
-        if result.verdict is Verdict.ACCEPTED and _goes_back(work, change):
-            raise LineageBroken(work.source.id, f"a snapshot began before {reply.row_position} of {work.stream}")
-        differs = change.lineage and reply.lineage and change.lineage != reply.lineage
-        if result.verdict is Verdict.STALE and differs and item.stream_order != reply.committed:
-            raise LineageBroken(work.source.id, f"{change.lineage} went back behind {reply.lineage} in {work.stream}")
-
-
-def _conclude(work: StreamWork) -> None:
-    """Turn final verdicts into outcomes."""
-    reply = _reply(work)
-    row_position = _seen_row_position(work)
-    for item, result in zip(work.items, reply.results, strict=True):
-        change = _change(item)
-        verdict = result.verdict
-        if verdict in (Verdict.ACCEPTED, Verdict.ACCEPTED_GAP):
-            position = change.row_position or row_position or LOWEST
-            if change.stream_position is not None:
-                row_position = max(row_position, position)
-            item.flag = Flag.GAP if verdict is Verdict.ACCEPTED_GAP else work.declared.get(change.identity, "")
-            item.accept(work.epoch, position)
-        elif verdict is Verdict.PARKED:
-            item.outcome, item.reason = Outcome.PARKED, reply.hold
-        else:
-            _conclude_refused(work, item, change, verdict)
-
-
-def _conclude_refused(work: StreamWork, item: Item, change: Change, verdict: Verdict) -> None:
-    reply = _reply(work)
-    known = work.answers.get(change.identity, frozenset())
-    if verdict is Verdict.SAFE_DUPLICATE or (verdict is Verdict.STALE and change.content_hash in known):
-        item.outcome = Outcome.SAFE_DUPLICATE
-    elif verdict is Verdict.SUSPICIOUS_DUPLICATE or known:
-        item.reject(Reason.SUSPICIOUS_DUPLICATE, f"identity {change.identity} was taken with other content")
-    elif _conflicts(work, item):
-        item.reject(Reason.SUSPICIOUS_DUPLICATE, f"stream order {item.stream_order} was taken by another change")
-    elif verdict is Verdict.GAP:
-        item.reject(Reason.GAP, f"stream order {item.stream_order} does not follow {reply.committed}")
-    else:
-        item.reject(Reason.OUT_OF_ORDER, f"stream order {item.stream_order} is not above {reply.committed}")

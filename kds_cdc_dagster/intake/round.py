@@ -18,8 +18,9 @@ from kds_cdc_dagster.errors import InvariantBroken, ObjectExists, SlotTaken, Tra
 from kds_cdc_dagster.intake import counts as names
 from kds_cdc_dagster.intake.claim import Claim
 from kds_cdc_dagster.intake.item import Item, segment_columns
-from kds_cdc_dagster.intake.judge import Judge, StreamWork
+from kds_cdc_dagster.intake.judge import Judge
 from kds_cdc_dagster.intake.settling import Record, records_of_items, settle
+from kds_cdc_dagster.intake.stream_work import StreamWork
 from kds_cdc_dagster.journal import keys, segment
 from kds_cdc_dagster.journal.epochs import SourceEpoch
 from kds_cdc_dagster.journal.keys import SegmentId

@@ -196,18 +196,19 @@ def _unknown(tx: Transaction) -> int:
     return int(size)
 
 
-def _is_later_read(order: str, delete: str) -> str:
-    """Condition: `order` is of a snapshot read made after the delete, although such reads rank below all changes.
+def _later_read(order: str, delete: str) -> tuple[str, str]:
+    """Conditions: `order` is of a snapshot read that stands after the delete; positions do not tell.
 
-    Before PostgreSQL's first commit positions do not tell: the initial snapshot stands above the transactions
-    that overlapped it.
+    Snapshot reads rank below all changes, but one made after the delete may show another life of the key. Before
+    PostgreSQL's first commit (and in flattened rows, which do not carry it) the initial snapshot stands after
+    transactions that overlapped it: then the oldest read is as good as one before.
     """
     read, gone = (f"SUBSTRING({text}, {EPOCH_DIGITS + 2}, {POSITION_DIGITS})" for text in (order, delete))
     none = "0" * _COMMIT_DIGITS
-    is_first = " AND ".join(f"SUBSTRING({text}, 1, {_COMMIT_DIGITS}) = '{none}'" for text in (read, gone))
+    is_open = " AND ".join(f"SUBSTRING({text}, 1, {_COMMIT_DIGITS}) = '{none}'" for text in (read, gone))
     same_epoch = f"SUBSTRING({order}, 1, {EPOCH_DIGITS}) = SUBSTRING({delete}, 1, {EPOCH_DIGITS})"
     is_read = f"SUBSTRING({order}, {EPOCH_DIGITS + 1}, 1) = '{Phase.SNAPSHOT}'"
-    return f"{is_read} AND {same_epoch} AND {read} > {gone} AND NOT ({is_first})"
+    return f"{is_read} AND {same_epoch} AND {read} > {gone}", is_open
 
 
 def _fill(tx: Transaction, layout: Layout, column: str) -> None:
@@ -219,11 +220,15 @@ def _fill(tx: Transaction, layout: Layout, column: str) -> None:
         f"SELECT x.*, {setter_order(column)} AS _p, {is_known(column)} AS _k FROM (SELECT {columns} FROM {_SOURCES} "
         f"UNION ALL SELECT {columns} FROM {EVIDENCE} WHERE _op = 'c') x"
     )
-    ranked = (
-        f"SELECT {listed(ids, 'm')}, x.{column} AS _value, x._k, "
-        f"ROW_NUMBER() OVER (PARTITION BY {listed(ids, 'm')} ORDER BY x._p DESC, x._k DESC) AS _place "
+    is_later, is_open = _later_read("x._p", "m.old_row_order")
+    known = (
+        f"SELECT {listed(ids, 'm')}, x.{column} AS _value, x._k, x._p, CASE WHEN {is_later} THEN 1 ELSE 0 END AS _later "
         f"FROM {_touched_moves(layout)} m JOIN ({setters}) x ON {on} "
-        f"WHERE x._p <> '' AND x._p < m.old_row_order AND NOT ({_is_later_read('x._p', 'm.old_row_order')})"
+        f"WHERE x._p <> '' AND x._p < m.old_row_order AND NOT ({is_later} AND NOT ({is_open}))"
+    )
+    ranked = (
+        f"SELECT k.*, ROW_NUMBER() OVER (PARTITION BY {listed(ids, 'k')} "
+        f"ORDER BY k._later, CASE WHEN k._later = 0 THEN k._p END DESC, k._p, k._k DESC) AS _place FROM ({known}) k"
     )
     tx.execute(f"DROP TABLE IF EXISTS {_FOUND}")
     tx.execute(f"CREATE TEMP TABLE {_FOUND} AS SELECT * FROM ({ranked}) r WHERE _place = 1 AND _k = 1")

@@ -161,7 +161,7 @@ def test_one_entity_that_fails_leaves_the_other_chains_going(site: Site) -> None
         )
     outcome = {event.step_key: event.event_type_value for event in result.all_events if event.step_key}
     assert outcome["raw__station"] == "STEP_FAILURE"
-    assert outcome["staging__station"] == outcome["curated__station"] == "STEP_SKIPPED"
+    assert not {"staging__station", "curated__station"} & {e.step_key for e in result.all_events if e.is_step_start}
     assert outcome["curated__bump_event"] == "STEP_SUCCESS"
     (failed,) = [check for check in result.get_asset_check_evaluations() if not check.passed]
     assert failed.check_name == "artifact_checksum"

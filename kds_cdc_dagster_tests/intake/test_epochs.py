@@ -144,7 +144,6 @@ def test_a_worker_that_knows_only_the_old_epoch_looks_again() -> None:
     history.send("binlog-1", 1)
     drain(a)
     history.send("binlog-1", 2)
-    b.intake.round(b._collector.collect(0.0)) if b.intake.epochs[SPARSE].number else None
     with pytest.raises(Exception, match="later epoch"):
         b.intake.round(b._collector.collect(0.0))
     drain(b)
@@ -164,6 +163,22 @@ def test_a_late_redelivery_of_the_old_history_is_no_new_history() -> None:
     drain(worker)
     assert history.accepted() == [(0, 5), (0, 9), (0, 12)]
     assert history.epoch == epochs.SourceEpoch(0)
+    assert history.refused() == []
+
+
+def test_a_late_redelivery_of_an_earlier_epoch_changes_nothing_in_the_new_one() -> None:
+    """Its position is above the new epoch's, its marker is gone: the durable records know it, and what follows flows."""
+    history = History("auto")
+    worker = history.worker("a")
+    history.send("binlog-0", 5, 9)
+    drain(worker)
+    history.send("binlog-1", 1)
+    drain(worker)
+    history.site.clock.sleep(3 * WINDOW.window_seconds)
+    history.send("binlog-0", 9)
+    history.send("binlog-1", 2)
+    drain(worker)
+    assert history.accepted() == [(0, 5), (0, 9), (1, 1), (1, 2)]
     assert history.refused() == []
 
 

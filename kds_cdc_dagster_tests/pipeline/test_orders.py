@@ -19,7 +19,7 @@ MODES = (
     Mode(grouping="static"),
     Mode(connector="mysql", times="adaptive_time_microseconds", has_gtid=True),
 )
-SMALL = {"batch_records_max": 40, "batch_records_backlog_max": 40, "segment_records_max": 15}
+SMALL = {"batch_records_max": 30, "batch_records_backlog_max": 30, "segment_records_max": 15}
 """Several segments a batch and several batches; the local queue hands out ten messages at once."""
 each_mode = pytest.mark.parametrize("mode", MODES, ids=str)
 

@@ -179,14 +179,14 @@ def _wrong_rows(site: Site, journal: Journal) -> Iterator[str]:
     for row in journal.accepted:
         contents[row["identity"]].add(row["content_hash"])
     weary = _weary_streams(site, journal)
-    truth: dict[tuple[str, int], tuple[tuple[int, int, int], str]] = {}
+    truth: dict[tuple[str, int], tuple[tuple[str, int, int, int], str]] = {}
     for sent in site.sent.values():
         wire = sent.wire
         if contents[wire.identity] != {wire.content_hash} or wire.stream in weary:
             continue
-        order = (wire.position, int(wire.kind != "read"), wire.value % CONFLICT)  # of siblings, the last sent wins
+        order = (wire.lineage, wire.position, int(wire.kind != "read"), wire.value % CONFLICT)  # of siblings, the last sent wins
         place = (wire.stream, wire.key)
-        truth[place] = max(truth.get(place, ((-1, 0, 0), "")), (order, wire.content_hash))
+        truth[place] = max(truth.get(place, (("", -1, 0, 0), "")), (order, wire.content_hash))
     folded = _folded(row for row in journal.accepted if len(contents[row["identity"]]) == 1)
     for (stream, key), (_, content_hash) in truth.items():
         if folded.get((stream, f"[{key}]")) != content_hash:

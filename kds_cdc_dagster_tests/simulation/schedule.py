@@ -8,7 +8,9 @@ from unittest import mock
 import msgspec
 
 from kds_cdc_dagster.adapters.memory_state import MemoryState
+from kds_cdc_dagster.intake.engine import GivenUp
 from kds_cdc_dagster.intake.release import release_stream
+from kds_cdc_dagster.intake.tick import Ticker
 from kds_cdc_dagster.journal import claims, parked
 from kds_cdc_dagster.ports import Message
 from kds_cdc_dagster_tests.simulation.baton import Actor, Crash
@@ -205,10 +207,18 @@ def _turn_of_calm(site: Site, worker: str) -> bool:
         return False
     held = {(record.source, record.stream) for record in site.state.streams(held_only=True)}
     by_hand = {stream for stream in parked.held_streams(site.store) if _is_held_by_hand(site, *stream)}
-    for source, stream in sorted(held | by_hand):
-        release_stream(ticker.intake, source, stream)
+    is_released = all([_is_released(ticker, *stream) for stream in sorted(held | by_hand)])
     ticker.close()
-    return site.queue.depth().is_empty and not site.queue.dead_letters() and not report.failure
+    return is_released and site.queue.depth().is_empty and not site.queue.dead_letters() and not report.failure
+
+
+def _is_released(ticker: Ticker, source: str, stream: str) -> bool:
+    """A release that meets a new history opens its epoch and is repeated, as an operator would."""
+    try:
+        release_stream(ticker.intake, source, stream)
+    except GivenUp:
+        return False
+    return True
 
 
 def _is_held_by_hand(site: Site, source: str, stream: str) -> bool:

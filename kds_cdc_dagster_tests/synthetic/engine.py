@@ -72,7 +72,7 @@ class Engine:
 
     def _mark(self, transaction: Transaction, status: str) -> None:
         if self.database.mode.has_transactions:
-            ends = {"event_count": None, "data_collections": None}
+            ends: Document = {"event_count": None, "data_collections": None}
             if status == "END":
                 counted = Counter(f"kds.{change.table.name}" for change in transaction.changes)
                 collections = [{"data_collection": name, "event_count": count} for name, count in counted.items()]
@@ -122,7 +122,7 @@ class Engine:
 
     def _source(self, table: Table, place: Place, transaction: int, snapshot: str = "false") -> Document:
         mode, ts_us = self.database.mode, self._now_us
-        head = {"version": VERSIONS[mode.connector], "connector": mode.connector, "name": "kdsprod"}
+        head: Document = {"version": VERSIONS[mode.connector], "connector": mode.connector, "name": "kdsprod"}
         if mode.is_binlog:
             ts_us = ts_us // 1_000_000 * 1_000_000
         head |= {"ts_ms": ts_us // 1000, "snapshot": snapshot}

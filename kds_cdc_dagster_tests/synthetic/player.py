@@ -134,9 +134,11 @@ class Player:
             table = self.dice.choice(list(self._keys))
             live = sorted(transaction.live(table))
             free = [key for key in self._keys[table] if transaction.is_free(table, key)]
-            every = (self._insert, self._insert, self._update, self._update, self._update, self._move_store)
-            every += (self._rekey, self._swap, self._delete, self._delete)
-            self.dice.choice(moves or every)(transaction, table, live, free)
+            self.dice.choice(moves or self._moves())(transaction, table, live, free)
+
+    def _moves(self) -> tuple[Callable[..., None], ...]:
+        often = (self._insert, self._update, self._delete)
+        return (*often, *often, self._update, self._move_store, self._rekey, self._swap)
 
     # --- statements -----------------------------------------------------------------------------
 

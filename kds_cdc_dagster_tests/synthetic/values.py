@@ -120,7 +120,8 @@ def _json(dice: Random, _c: Column, _m: Mode) -> object:
 
 
 def _list(dice: Random, _c: Column, _m: Mode) -> list[str | None]:
-    return dice.choice(([], ["nuts"], ["soy", None, 'q"uote'], [""]))
+    found: list[list[str | None]] = [[], ["nuts"], ["soy", None, 'q"uote'], [""]]
+    return dice.choice(found)
 
 
 def _interval(dice: Random, _c: Column, _m: Mode) -> timedelta:

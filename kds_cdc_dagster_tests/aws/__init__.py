@@ -1,0 +1,1 @@
+"""The aws profile as a whole, over emulators."""

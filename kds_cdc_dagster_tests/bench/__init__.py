@@ -1,0 +1,1 @@
+"""Benchmarks: `python -m kds_cdc_dagster_tests.bench [--quick] [names…]`. What bounds what: docs/PERFORMANCE.md."""
