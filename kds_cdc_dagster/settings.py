@@ -44,14 +44,18 @@ def default_home() -> Path:
 class Settings(BaseSettings):
     """One flat tree: the field `batch_age_seconds` is the variable KDS_CDC_BATCH_AGE_SECONDS."""
 
-    model_config = SettingsConfigDict(env_prefix=PREFIX, extra="ignore", frozen=True, env_ignore_empty=True)
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, extra="ignore", frozen=True, env_ignore_empty=True, use_attribute_docstrings=True
+    )
 
     profile: Literal["embedded", "aws"] = "embedded"
+    """Chooses the defaults of all parts: `embedded` needs no server and no account."""
     home: Path = Field(default_factory=default_home)
     """Where the embedded parts keep everything: queue, state, store, warehouse, Dagster's own files."""
     pipeline: str = Field("kds", pattern=r"^[A-Za-z0-9_-]{1,40}$")
     """Prefix of every object and every state key: two pipelines may share one store."""
     catalogue: Path | None = None
+    """A catalogue file that replaces the packaged one."""
     contracts: tuple[str, ...] = ("debezium", "kds-cdc-mock/v1")
     """Contracts that are allowed in."""
     intake: Literal["on", "off"] = "off"
@@ -59,76 +63,120 @@ class Settings(BaseSettings):
     worker: str = Field("", pattern=r"^[A-Za-z0-9_-]{0,40}$")
     """Name of this worker in claims and heartbeats; the host name if empty."""
 
-    queue: Literal["local", "sqs", "kinesis"] = "local"
-    state: Literal["embedded", "redis", "dynamodb"] = "embedded"
+    queue: Literal["local", "sqs"] = "local"
+    """Queue."""
+    state: Literal["embedded", "redis"] = "embedded"
+    """Ordering and duplicate state."""
     store: Literal["local", "s3"] = "local"
+    """Object store."""
     warehouse: Literal["duckdb", "redshift"] = "duckdb"
+    """Warehouse."""
 
     receivers: int = Field(2, ge=1, le=64)
+    """Receiver threads per intake (SQS)."""
     wait_seconds: float = Field(1.0, ge=0, le=20)
+    """Long poll of a receive; sensors wait 2 s at most."""
     visibility_seconds: float = Field(60.0, ge=1, le=43200)
+    """How long a received message is hidden. Must exceed a round."""
     safety_seconds: float = Field(15.0, ge=0)
     """A round this near to the end of its visibility is extended or given up."""
     receives_max: int = Field(5, ge=1, le=1000)
+    """A message received more often is quarantined unparsed."""
     body_bytes_max: int = Field(1 << 20, ge=1024)
+    """A larger body is quarantined."""
 
     linger_seconds: float = Field(0.1, ge=0, le=5)
+    """How long a busy round waits for more messages."""
     segment_bytes_max: int = Field(1 << 20, ge=1024)
+    """A round is written when its bodies reach this."""
     segment_records_max: int = Field(10_000, ge=1)
+    """A round is written when it has so many deliveries."""
 
     batch_records_max: int = Field(10_000, ge=1, le=1_000_000)
+    """A batch is closed at so many records …"""
     batch_records_backlog_max: int = Field(100_000, ge=1, le=1_000_000)
     """The record limit grows up to this under backlog, so that fewer, bigger runs drain it."""
     batch_age_seconds: float = Field(10.0, gt=0, le=900)
+    """… or this long after its first record was received …"""
     batch_bytes_max: int = Field(64 << 20, ge=1024)
+    """… or at this size."""
 
     duplicate_window_seconds: float = Field(3600.0, ge=60)
+    """How long hot state remembers a change; older repeats are answered from the index."""
     duplicate_bucket_seconds: float = Field(900.0, ge=10)
     """Every message looks into window / bucket + 2 buckets: wider ones cost memory, narrower ones time."""
     heartbeat_seconds: float = Field(5.0, gt=0)
+    """How often a worker says that it lives."""
     dead_after_seconds: float = Field(60.0, gt=0)
     """A claim whose heartbeat is older than this is adopted."""
 
     tick_seconds: float = Field(10.0, gt=0, le=45)
+    """Budget of one sensor tick. Must be below the visibility."""
     intake_sensors: int = Field(1, ge=1, le=32)
+    """Sensors `intake_1` … `intake_n`, each a worker of its own."""
     run_requests_max: int = Field(10, ge=1, le=100)
+    """Batches handed on per tick."""
     run_attempts_max: int = Field(3, ge=1, le=20)
+    """Runs of a batch before it is moved aside as failed."""
     export_every_seconds: float = Field(0.0, ge=0)
+    """A target is exported at most so often; the catalogue may say it per target."""
     slice_threads: int = Field(4, ge=1, le=64)
     """Slices written at once inside one raw or export step."""
 
     journal_days: float = Field(21.0, gt=0)
     """Journal, END objects and index: must outlive the queue's retention plus any redrive."""
     raw_days: float = Field(90.0, gt=0)
+    """How long raw artifacts, partitions and runs are kept."""
     partition_keys_max: int = Field(10_000, ge=100)
+    """Never more live partition keys than this."""
     queue_retention_days: float = Field(14.0, gt=0)
+    """Retention of the queue, dead letters included: the journal must outlive it."""
 
     local_dead_letter_after: int = Field(10, ge=2)
+    """Receives after which the local queue moves a message to its dead letters."""
 
     sqs_queue_url: str = ""
+    """URL of the FIFO queue, of any account."""
     sqs_dead_letter_url: str = ""
+    """URL of its dead-letter queue (depth and redrive)."""
     sqs_role_arn: str = ""
+    """Role to assume for the queue (cross-account)."""
     sqs_large_bodies: Literal["off", "s3"] = "off"
+    """`s3`: bodies may be pointers to S3 (extended client)."""
     aws_region: str = ""
+    """Region, where the AWS configuration does not say."""
     aws_endpoint_url: str = ""
     """Overrides every AWS endpoint: emulators in tests."""
     s3_bucket: str = ""
+    """Bucket of the object store."""
     redis_url: SecretStr = SecretStr("")
+    """`redis://` or `rediss://` address; a cluster is recognised."""
     redis_timeout_seconds: float = Field(2.0, gt=0)
+    """Of one call."""
     redshift_host: str = ""
+    """Endpoint."""
     redshift_port: int = 5439
     redshift_database: str = "dev"
     redshift_user: str = ""
     redshift_password: SecretStr = SecretStr("")
     redshift_ssl: bool = True
+    """TLS with full verification."""
     redshift_iam: Literal["off", "provisioned", "serverless"] = "off"
+    """Temporary credentials for a cluster or a workgroup."""
     redshift_cluster: str = ""
+    """Cluster identifier, with `provisioned`."""
     redshift_workgroup: str = ""
+    """Workgroup, with `serverless`."""
     redshift_copy_role: str = ""
+    """Role for COPY and UNLOAD (ARN, or `default`)."""
     redshift_statement_timeout_seconds: float = Field(600.0, gt=0)
+    """Server-side limit of one statement."""
     schema_staging: str = "staging"
+    """Schema of staging tables."""
     schema_curated: str = "curated"
+    """Schema of curated tables and views."""
     schema_ops: str = "ops"
+    """Schema of ledgers and quarantine."""
 
     @model_validator(mode="before")
     @classmethod

@@ -19,7 +19,6 @@ from kds_cdc_dagster.clock import SystemClock
 from kds_cdc_dagster.core.batch import BatchPolicy
 from kds_cdc_dagster.core.catalogue import Catalogue
 from kds_cdc_dagster.core.contracts import Limits, Parser
-from kds_cdc_dagster.errors import SettingsError
 from kds_cdc_dagster.intake.collect import Collector, DirectCollector, RoundLimits
 from kds_cdc_dagster.intake.engine import Intake, IntakePolicy, Ports
 from kds_cdc_dagster.intake.liveness import Liveness
@@ -179,16 +178,12 @@ def _open_state(s: Settings, clock: Clock) -> StateStore:
         return RedisState(
             s.redis_url.get_secret_value(), s.pipeline, clock, window=window, timeout_seconds=s.redis_timeout_seconds
         )
-    if s.state == "dynamodb":
-        raise SettingsError("not built yet", variable="KDS_CDC_STATE", hint="embedded or redis")
     from kds_cdc_dagster.adapters.embedded_state import EmbeddedState
 
     return EmbeddedState(s.home / f"state-{s.pipeline}.sqlite", clock, window)
 
 
 def _open_inbox(s: Settings, clock: Clock) -> Inbox:
-    if s.queue == "kinesis":
-        raise SettingsError("not built yet", variable="KDS_CDC_QUEUE", hint="local or sqs")
     if s.queue == "sqs":
         from kds_cdc_dagster.adapters.sqs_open import open_inbox
 

@@ -209,7 +209,8 @@ def _turn_of_calm(site: Site, worker: str) -> bool:
     by_hand = {stream for stream in parked.held_streams(site.store) if _is_held_by_hand(site, *stream)}
     is_released = all([_is_released(ticker, *stream) for stream in sorted(held | by_hand)])
     ticker.close()
-    return is_released and site.queue.depth().is_empty and not site.queue.dead_letters() and not report.failure
+    is_drained = site.queue.depth().is_empty and not site.queue.dead_letters()
+    return is_released and is_drained and not report.failure and not list(claims.open_claims(site.store))
 
 
 def _is_released(ticker: Ticker, source: str, stream: str) -> bool:

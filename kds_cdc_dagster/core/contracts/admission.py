@@ -16,7 +16,7 @@ class Admission:
 
     def admit(self, change: Change, table: BoundTable, group_id: str) -> Change | Rejection:
         """`change` with its tenant, or its rejection: another group than the row's stream, or no tenant."""
-        if table.source.stream.from_ == "group" and not _is_group(change, table, group_id):
+        if table.is_grouped and not _is_group(change, table, group_id):
             return _rejected(change, Reason.GROUP_MISMATCH, "the message group is not account:store of the row")
         if change.account is None:
             if table.entity.account is None or change.op in {"d", "t"}:
@@ -29,11 +29,12 @@ class Admission:
         return change
 
     def _tenant(self, account: str) -> Tenant | None:
-        if account not in self._tenants:
-            if len(self._tenants) >= WORDS_MAX:
-                self._tenants.clear()
-            self._tenants[account] = self._catalogue.tenants.resolve(account)
-        return self._tenants[account]
+        if account in self._tenants:
+            return self._tenants[account]
+        if len(self._tenants) >= WORDS_MAX:
+            self._tenants.clear()
+        found = self._tenants[account] = self._catalogue.tenants.resolve(account)
+        return found
 
 
 def _is_group(change: Change, table: BoundTable, group_id: str) -> bool:

@@ -57,15 +57,15 @@ class SourceBlock(msgspec.Struct, gc=False):
 
 
 class RowMessage(msgspec.Struct, gc=False):
-    """A row-level message in any of its Debezium forms. A bare envelope is decoded into it as it stands."""
+    """A row-level message in any of its Debezium forms."""
 
     op: str
     source: SourceBlock
-    before: Any = msgspec.UNSET
-    after: Any = msgspec.UNSET
-    schema: bytes | None = msgspec.field(default=None, name="\0schema")
-    """Raw JSON of the wrapper's schema, if there was one. No envelope names its fields so."""
-    has_sequence: bool = msgspec.field(default=True, name="\0has_sequence")
+    before: Any = None
+    after: Any = None
+    schema: bytes | None = None
+    """Raw JSON of the wrapper's schema, if there was one."""
+    has_sequence: bool = True
     """False where the form may have lost PostgreSQL's `sequence` (flattened rows, CloudEvents)."""
 
 
@@ -75,9 +75,16 @@ class MockMessage(msgspec.Struct, gc=False):
     fields: dict[str, Any]
 
 
+class _Envelope(msgspec.Struct, gc=False):
+    op: str
+    source: SourceBlock
+    before: Any = msgspec.UNSET
+    after: Any = msgspec.UNSET
+
+
 class _Wrapped(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     schema: msgspec.Raw
-    payload: RowMessage
+    payload: _Envelope
 
 
 Message = RowMessage | MockMessage | Control
@@ -113,7 +120,7 @@ class BodyReader:
     """Reads bodies; `float_hook` makes a number with a fraction of its written text."""
 
     def __init__(self, float_hook: Numbers) -> None:
-        self._envelope = msgspec.json.Decoder(RowMessage, float_hook=float_hook)
+        self._envelope = msgspec.json.Decoder(_Envelope, float_hook=float_hook)
         self._wrapped = msgspec.json.Decoder(_Wrapped, float_hook=float_hook)
         self._any = msgspec.json.Decoder(float_hook=float_hook)
 
@@ -130,17 +137,19 @@ class BodyReader:
         return classified(self._any.decode(body)) if body.strip() else Control("tombstone")
 
 
-def _bare(message: RowMessage, schema: bytes | None = None) -> Message:
-    if message.before is msgspec.UNSET or message.after is msgspec.UNSET:
-        if message.before is message.after:
-            if message.op == "m":
-                return Control("logical_message")
-            raise Refused(Reason.MISSING_FIELD, "neither before nor after")
-        message.before = None if message.before is msgspec.UNSET else message.before
-        message.after = None if message.after is msgspec.UNSET else message.after
-    if schema is not None and schema != b"null":
-        message.schema = schema
-    return message
+def _bare(envelope: _Envelope, schema: bytes | None = None) -> Message:
+    before, after = envelope.before, envelope.after
+    if before is msgspec.UNSET and after is msgspec.UNSET:
+        if envelope.op == "m":
+            return Control("logical_message")
+        raise Refused(Reason.MISSING_FIELD, "neither before nor after")
+    return RowMessage(
+        envelope.op,
+        envelope.source,
+        None if before is msgspec.UNSET else before,
+        None if after is msgspec.UNSET else after,
+        None if schema == b"null" else schema,
+    )
 
 
 def classified(document: object, schema: bytes | None = None) -> Message:
@@ -187,7 +196,7 @@ def _odd_envelope(document: dict[str, Any], schema: bytes | None) -> Message:
     for name, kind in (("op", str), ("source", dict)):
         if not isinstance(document.get(name), kind):
             raise Refused(Reason.MISSING_FIELD, f"envelope without {name}")
-    return _bare(msgspec.convert(document, RowMessage), schema)
+    return _bare(msgspec.convert(document, _Envelope), schema)
 
 
 def _flattened(row: dict[str, Any], schema: bytes | None) -> RowMessage:

@@ -47,12 +47,12 @@ def _change(message: RowMessage, delivery: Delivery, table: BoundTable, place: P
         key, scope = "", Scope(delivery.group_id, None, None)
     else:
         key, scope = _routed(message, delivery, table)
-    found = coordinates(source.connector or "", message)
+    found = coordinates(table.connector, message)
     content_hash = identity.content_hash(op, key, message.before, message.after)
     stream_position, row_position, phase, rank = _order(message, delivery, found)
     return Change(
-        source=source.id,
-        entity=table.entity.name,
+        source=table.source_id,
+        entity=table.entity_name,
         database=place.database,
         schema=place.schema,
         table=place.table,
@@ -64,14 +64,14 @@ def _change(message: RowMessage, delivery: Delivery, table: BoundTable, place: P
         tenant=None,
         company=None,
         identity=identity.identity(
-            identity.PRODUCTION, source.id, *place, op, key, *_identifying(message, found, content_hash)
+            identity.PRODUCTION, table.source_id, *place, op, key, *_identifying(message, found, content_hash)
         ),
         content_hash=content_hash,
         stream_position=stream_position,
         row_position=row_position,
         phase=phase,
         rank=rank,
-        lineage=lineage(source.connector or "", message),
+        lineage=lineage(table.connector, message),
         is_snapshot_start=op == _READ and message.source.snapshot == "first",
         occurred_at_ms=_milliseconds(message.source.ts_ms),
     )
@@ -85,7 +85,7 @@ def _routed(message: RowMessage, delivery: Delivery, table: BoundTable) -> tuple
         raise Refused(Reason.MISSING_KEY, "a delete without its old row")
     image = table.image(message.before if is_delete else message.after, part)
     columns = table.columns(message.schema)
-    has_fillers = is_delete and table.source.connector == "postgresql"
+    has_fillers = is_delete and table.connector == "postgresql"
     return table.key(image, columns), table.scope(image, columns, delivery, has_fillers=has_fillers)
 
 
@@ -112,6 +112,8 @@ def _identifying(message: RowMessage, found: Coordinates | None, content_hash: s
 
 
 def _milliseconds(value: object) -> int | None:
+    if type(value) is int:
+        return value
     if isinstance(value, int) or (isinstance(value, str) and value.isdecimal()):
         return int(value)
     return None

@@ -12,7 +12,7 @@ from kds_cdc_dagster.core.catalogue import Column, Source
 from kds_cdc_dagster.core.values.encoding import Encoding, encoding_of
 from kds_cdc_dagster.core.values.logical import LogicalType
 from kds_cdc_dagster.core.values.reader import reader
-from kds_cdc_dagster.core.values.target import NUL, UUID, TargetType, Undecodable, fitter, target_type
+from kds_cdc_dagster.core.values.target import NUL, UUID, TargetType, Undecodable, fitter, integer_range, target_type
 
 Decoder = Callable[[object], object]
 
@@ -97,8 +97,8 @@ def _decoded(value: object, read: Decoder, fit: Decoder) -> object:
 def _shortened(decode: Decoder, encoding: Encoding, target: TargetType, unavailable: Unavailable) -> Decoder:
     """`decode` with a short cut for values that are their own canonical form, by far the most."""
     if encoding.kind == "integer" and target.kind in {"smallint", "integer", "bigint"}:
-        # the narrowest type's range: anything wider takes the long way
-        return lambda value: value if type(value) is int and -32_768 <= value <= 32_767 else decode(value)
+        low, high = integer_range(target.kind)
+        return lambda value: value if type(value) is int and low <= value <= high else decode(value)
     if encoding.kind == "text" and target.kind == "uuid":
         return lambda value: value if type(value) is str and UUID.match(value) else decode(value)
     if encoding.kind == "text" and target.kind in {"varchar", "text"}:

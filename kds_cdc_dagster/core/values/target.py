@@ -82,10 +82,16 @@ def json_text(value: object) -> str:
     return _JSON.encode(value).decode()
 
 
+def integer_range(kind: str) -> tuple[int, int]:
+    """Lowest and highest number of a whole-number type."""
+    bits = _DIGITS[kind] - 1
+    return -(1 << bits), (1 << bits) - 1
+
+
 def _integer(target: TargetType, value: object) -> int:
     number = _whole(value)
-    bits = _DIGITS[target.kind] - 1
-    if not -(1 << bits) <= number < 1 << bits:
+    low, high = integer_range(target.kind)
+    if not low <= number <= high:
         raise Undecodable(f"number does not fit {target.kind}")
     return number
 
