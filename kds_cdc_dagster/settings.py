@@ -121,7 +121,7 @@ class Settings(BaseSettings):
     export_every_seconds: float = Field(0.0, ge=0)
     """A target is exported at most so often; the catalogue may say it per target."""
     slice_threads: int = Field(4, ge=1, le=64)
-    """Slices written at once inside one raw or export step."""
+    """Slices (tenants' export files) written at once inside one step, and threads of the embedded warehouse."""
 
     journal_days: float = Field(21.0, gt=0)
     """Journal, END objects and index: must outlive the queue's retention plus any redrive."""

@@ -214,7 +214,7 @@ def _open_warehouse(s: Settings, store: ObjectStore) -> Warehouse:
         return open_redshift_warehouse(s, store)
     from kds_cdc_dagster.adapters.duckdb_warehouse import DuckdbWarehouse
 
-    return DuckdbWarehouse(s.home / "warehouse.duckdb", store)
+    return DuckdbWarehouse(s.home / "warehouse.duckdb", store, threads=s.slice_threads)
 
 
 _pipelines: dict[Settings, Pipeline] = {}
