@@ -34,6 +34,10 @@ test: install ## set up and run all tests
 dev: install ## Dagster UI with sensors on (KDS_CDC_HOME, default ./.kds-cdc), with simulated traffic
 	$(BIN)/kds-cdc dev
 
+.PHONY: checks
+checks: install ## every check on an existing deployment (the KDS_CDC_* variables say which); fails naming what is wrong
+	$(BIN)/kds-cdc checks
+
 .PHONY: format
 format: install ## format the code
 	$(BIN)/ruff format .

@@ -299,6 +299,14 @@ class Dialect(Protocol):
         """Expression that turns a landing column into its permanent type."""
         ...
 
+    def bytes_max(self, declared: str) -> int | None:
+        """Longest text, json text or binary, in bytes, that a column and its landing take; None: no limit."""
+        ...
+
+    def widened(self, table: str, column: str, declared: str) -> str | None:
+        """ALTER of an existing column to a wider type, for `Warehouse.alter`; None where that cannot be done."""
+        ...
+
     def create_table(self, table: str, columns: Sequence[tuple[str, str]], *, spread_by: str = "") -> str:
         """CREATE TABLE IF NOT EXISTS; columns are (name, declared type), all nullable, no constraints."""
         ...
@@ -351,6 +359,10 @@ class Warehouse(Protocol):
         Bodies of one `lock` name exclude each other, from their first statement on. A lost
         serialisation cycle repeats the whole body, a bounded number of times: it must be repeatable.
         """
+        ...
+
+    def alter(self, statement: str) -> None:
+        """Run one DDL statement by itself, in no transaction."""
         ...
 
     def close(self) -> None:

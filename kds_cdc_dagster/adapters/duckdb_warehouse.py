@@ -48,6 +48,14 @@ class DuckdbDialect:
             return f"unhex({column})"
         return f"CAST({column} AS {self.column_type(declared)})" if declared in _LANDING else column
 
+    def bytes_max(self, declared: str) -> int | None:
+        """See the port: no limit of its own."""
+        del declared
+
+    def widened(self, table: str, column: str, declared: str) -> str | None:
+        """See the port."""
+        return f"ALTER TABLE {table} ALTER COLUMN {column} TYPE {self.column_type(declared)}"
+
     def create_table(self, table: str, columns: Sequence[tuple[str, str]], *, spread_by: str = "") -> str:
         """No keys: duplicates must be impossible by construction, as on Redshift."""
         del spread_by
@@ -148,6 +156,10 @@ class DuckdbWarehouse:
             ) as error:
                 raise LoadRefused("DuckDB refused a statement", lock=lock, cause=_first_line(error)) from error
             return answer
+
+    def alter(self, statement: str) -> None:
+        """See the port."""
+        self.run(lambda tx: tx.execute(statement))
 
     def close(self) -> None:
         """Nothing stays open between transactions."""

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from kds_cdc_dagster.adapters.stream_records import stream_address
-from kds_cdc_dagster.core.decide import DecideCall, DecideReply, Result, SettleCall, Verdict
+from kds_cdc_dagster.core.decide import ACCEPTED, DecideCall, DecideReply, Result, SettleCall, Verdict
 from kds_cdc_dagster.errors import InvariantBroken
 from kds_cdc_dagster.ports import Marker, StreamRecord
 
@@ -24,7 +24,7 @@ _RECORD_VALUES = 10
 _REPLY_VALUES = _RECORD_VALUES + 3
 
 _LETTERS = {
-    "a": Result(Verdict.ACCEPTED),
+    "a": ACCEPTED,
     "A": Result(Verdict.ACCEPTED_GAP),
     "g": Result(Verdict.GAP),
     "d": Result(Verdict.SAFE_DUPLICATE),

@@ -47,6 +47,17 @@ class RedshiftDialect:
         """See the port."""
         return _LANDED.get(declared, "{}").format(column)
 
+    def bytes_max(self, declared: str) -> int | None:
+        """See the port. JSON lands as text, so SUPER's own sixteen megabytes are out of reach."""
+        if declared in {"text", "json"} or declared.startswith("varchar"):
+            return VARCHAR_BYTES_MAX
+        return _BINARY_BYTES_MAX if declared == "binary" else None
+
+    def widened(self, table: str, column: str, declared: str) -> str | None:
+        """See the port. Redshift widens a VARCHAR alone, and not one of the distribution or sort key."""
+        kind = self.column_type(declared)
+        return f"ALTER TABLE {table} ALTER COLUMN {column} TYPE {kind}" if kind.startswith("VARCHAR") else None
+
     def create_table(self, table: str, columns: Sequence[tuple[str, str]], *, spread_by: str = "") -> str:
         """No keys: Redshift would only note them, and plan wrongly where they do not hold.
 

@@ -96,6 +96,14 @@ class RedshiftWarehouse:
                     raise kind(f"Redshift: {setback.what}", hint="", **facts) from setback
                 self._sleep(self._policy.wait(attempts, self._chance.random()))
 
+    def alter(self, statement: str) -> None:
+        """See the port. Raises LoadRefused, TransientError; another process may have been first: it is no error."""
+        try:
+            with self._connected() as connection:
+                _in_autocommit(connection, statement)
+        except Setback as setback:
+            raise TransientError(f"Redshift: {setback.what}", hint="", **setback.facts) from setback
+
     def close(self) -> None:
         """Nothing stays open between transactions."""
 

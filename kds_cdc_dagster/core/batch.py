@@ -56,13 +56,14 @@ class LaneEvidence:
         "last_order",
         "last_sequence",
         "lineage",
+        "lowest_proven",
         "row_position",
     )
 
     def __init__(self) -> None:
         self.changes = 0
         self.flagged = 0
-        self.first_order = self.last_order = ""
+        self.first_order = self.last_order = self.lowest_proven = ""
         self.first_sequence = self.last_sequence = ""
         self.row_position = ""
         self.lineage = ""
@@ -84,6 +85,21 @@ class LaneEvidence:
         self.first_order = min(self.first_order or order, order)
         self.last_order = max(self.last_order, order)
 
+    def follow(self, later: LaneEvidence) -> None:
+        """Take in the lane's next part, which has its own evidence: as if all of its changes were added."""
+        if later.lowest_proven:
+            self._prove(later.lowest_proven, later.first_sequence)
+        self.disorder = self.disorder or later.disorder
+        self.changes += later.changes
+        self.flagged += later.flagged
+        self.first_sequence = self.first_sequence or later.first_sequence
+        self.last_sequence = later.last_sequence
+        self.row_position = max(self.row_position, later.row_position)
+        self.lineage = later.lineage or self.lineage
+        self.first_order = min(self.first_order or later.first_order, later.first_order or self.first_order)
+        self.last_order = max(self.last_order, later.last_order)
+
     def _prove(self, order: str, sequence: str) -> None:
         if order < self.last_order and not self.disorder:
             self.disorder = f"order {order} after {self.last_order} at queue sequence {sequence}"
+        self.lowest_proven = min(self.lowest_proven or order, order)

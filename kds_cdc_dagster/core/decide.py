@@ -85,6 +85,9 @@ class Result(msgspec.Struct, frozen=True, gc=False):
     segment: str = ""
 
 
+ACCEPTED = Result(Verdict.ACCEPTED)
+
+
 class DecideReply(msgspec.Struct, frozen=True):
     """Results in the order of the candidates, and the stream's state before the call."""
 
@@ -95,6 +98,11 @@ class DecideReply(msgspec.Struct, frozen=True):
     lineage: str = ""
     hold: str = ""
     """Reason of the hold the stream is now under; empty if none."""
+
+    @property
+    def is_all_accepted(self) -> bool:
+        """Whether every candidate is new and in order, as nearly always."""
+        return self.results.count(ACCEPTED) == len(self.results)
 
     @property
     def doubts(self) -> frozenset[str]:

@@ -59,7 +59,6 @@ def batch_assets(catalogue: Catalogue, settings: Settings) -> list[dg.AssetsDefi
 
 def _batch_asset(key: dg.AssetKey, load: Load, counted: tuple[str, ...], **arguments: Any) -> dg.AssetsDefinition:
     """An asset with a partition per batch: load each batch of the run, check it, show its numbers."""
-
     decorated: Callable[[Callable[..., Any]], dg.AssetsDefinition] = dg.asset(
         key=key,
         partitions_def=BATCHES,

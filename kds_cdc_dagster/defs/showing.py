@@ -112,10 +112,7 @@ def preview(parts: Pipeline, layout: Layout, batch: str) -> dict[str, Any]:
     rows = parts.warehouse.run(lambda tx: tx.rows(query, (batch,)))
     if not rows:
         return {}
-    records = [
-        dg.TableRecord({name: _text(value) for name, value in zip(columns, row, strict=True)})
-        for row in rows
-    ]
+    records = [dg.TableRecord({name: _text(value) for name, value in zip(columns, row, strict=True)}) for row in rows]
     schema = dg.TableSchema(columns=[dg.TableColumn(name, "string") for name in columns])
     return {"preview": dg.MetadataValue.table(records, schema=schema)}
 

@@ -62,7 +62,7 @@ class Adoption:
                 self._store,
                 life,
                 written.segment,
-                written.records,
+                written.content,
                 worker=self._worker,
                 now=self._clock.now(),
             )

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from kds_cdc_dagster.core.change import Outcome
 from kds_cdc_dagster.errors import ObjectExists
-from kds_cdc_dagster.intake.settling import Record, records_of, settle
+from kds_cdc_dagster.intake.settling import Content, Record, records_of, settle
 from kds_cdc_dagster.journal import claims, keys, segment
 from kds_cdc_dagster.journal.index import IdentityIndex
 from kds_cdc_dagster.journal.keys import SegmentId
@@ -86,6 +86,6 @@ class Resolver:
         found = segment.read(self._store, doubtful)
         if found is None:
             return {}
-        records = records_of(found)
-        settle(self._state, self._store, life, doubtful, records, worker=self._worker, now=self._clock.now())
-        return accepted_identities(records)
+        content = Content.of(found)
+        settle(self._state, self._store, life, doubtful, content, worker=self._worker, now=self._clock.now())
+        return accepted_identities(content.records)

@@ -15,8 +15,9 @@ from kds_cdc_dagster.intake.doubts import DurableRecords, Resolver
 from kds_cdc_dagster.intake.item import Item
 from kds_cdc_dagster.intake.stream_work import (
     StreamWork,
-    candidate_of,
+    candidates_of,
     conclude,
+    conclude_if_plain,
     is_absent,
     questions,
     refuse_new_lineage,
@@ -79,7 +80,7 @@ class Judge:
             claim=self._segment.claim,
             slot=self._segment.slot,
             floor=self._floors.get((work.source.id, work.stream), ""),
-            candidates=tuple(candidate_of(work, item) for item in work.items),
+            candidates=candidates_of(work),
             is_dense=work.source.is_dense,
             on_gap=GapPolicy.ACCEPT if self._is_release else GapPolicy(work.source.on.gap),
             known_absent=frozenset(work.known_absent),
@@ -88,14 +89,16 @@ class Judge:
 
     def _after(self, works: Sequence[StreamWork], replies: Sequence[DecideReply]) -> list[StreamWork]:
         """Works that must be decided again; the others got their outcomes."""
-        self._resolve({segment for reply in replies for segment in reply.doubts}, works, replies)
         again, asked = [], []
         for work, reply in zip(works, replies, strict=True):
             work.reply = reply
+            if conclude_if_plain(work):
+                continue
             if reply.doubts:
                 again.append(work)
             else:
                 asked.append(work)
+        self._resolve(again)
         self._ask(asked)
         for work in asked:
             if self._needs_another_turn(work):
@@ -104,11 +107,11 @@ class Judge:
                 conclude(work)
         return [work for work in again if work.items]
 
-    def _resolve(self, doubts: set[str], works: Sequence[StreamWork], replies: Sequence[DecideReply]) -> None:
-        for name in sorted(doubts):
+    def _resolve(self, works: Sequence[StreamWork]) -> None:
+        for name in sorted({segment for work in works for segment in reply_of(work).doubts}):
             present = self._resolver.resolve(self._life, SegmentId.parse(name))
-            for work, reply in zip(works, replies, strict=True):
-                if name in reply.doubts and is_absent(work, reply, name, present):
+            for work in works:
+                if name in reply_of(work).doubts and is_absent(work, reply_of(work), name, present):
                     work.known_absent.add(name)
 
     def _ask(self, works: Sequence[StreamWork]) -> None:

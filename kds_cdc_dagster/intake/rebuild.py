@@ -15,8 +15,7 @@ from dataclasses import replace
 
 import msgspec
 
-from kds_cdc_dagster.core.change import Outcome
-from kds_cdc_dagster.intake.settling import Record, point_at_parked, records_of, settle_calls
+from kds_cdc_dagster.intake.settling import Content, point_at_parked, settle_calls
 from kds_cdc_dagster.journal import claims, parked
 from kds_cdc_dagster.journal.keys import SegmentId
 from kds_cdc_dagster.journal.logs import closed_tail, sealed_slot
@@ -68,17 +67,15 @@ def _add_tails(streams: Streams, store: ObjectStore) -> Iterator[Marker]:
     for heartbeat in claims.open_claims(store):
         start = sealed_slot(store, heartbeat.claim, heartbeat.sealed_slot)
         for segment in closed_tail(store, heartbeat.claim, start).segments():
-            records = records_of(segment)
-            point_at_parked(store, segment.id, records)
-            yield from _add_segment(streams, segment.id, records)
+            content = Content.of(segment)
+            point_at_parked(store, segment.id, content.records)
+            yield from _add_segment(streams, segment.id, content)
 
 
-def _add_segment(streams: Streams, id_: SegmentId, records: list[Record]) -> Iterator[Marker]:
-    for call in settle_calls(id_, records, worker="", now=0.0):
+def _add_segment(streams: Streams, id_: SegmentId, content: Content) -> Iterator[Marker]:
+    for call in settle_calls(id_, content, worker="", now=0.0):
         _raise(streams, StreamRecord(call.source, call.stream, call.committed, call.row_position, call.lineage))
-    for record in records:
-        if record[0] == Outcome.ACCEPTED:
-            yield Marker(record[1], record[2], record[3], record[4])
+        yield from (Marker(call.source, call.stream, *marker) for marker in call.markers)
 
 
 def _raise(streams: Streams, found: StreamRecord) -> None:

@@ -19,7 +19,7 @@ from kds_cdc_dagster.intake import counts as names
 from kds_cdc_dagster.intake.claim import Claim
 from kds_cdc_dagster.intake.item import Item, segment_columns
 from kds_cdc_dagster.intake.judge import Judge
-from kds_cdc_dagster.intake.settling import Record, records_of_items, settle
+from kds_cdc_dagster.intake.settling import Content, records_of_items, settle
 from kds_cdc_dagster.intake.stream_work import StreamWork
 from kds_cdc_dagster.journal import keys, segment
 from kds_cdc_dagster.journal.epochs import SourceEpoch
@@ -34,7 +34,7 @@ class Written:
     """A segment that was put and settled: what the open batch takes in."""
 
     segment: SegmentId
-    records: list[Record]
+    content: Content
     counts: dict[str, int]
     size_bytes: int
     first_received_ms: int
@@ -102,7 +102,7 @@ class Round:
                 self._store,
                 life,
                 written.segment,
-                written.records,
+                written.content,
                 worker=self._worker,
                 now=self._clock.now(),
             )
@@ -144,11 +144,11 @@ class Round:
         id_ = claim.segment
         self._put(keys.segment(id_), body)
         claim.next_slot += 1
-        records = records_of_items(kept)
-        _raise_floors(claim, records)
+        content = Content(records_of_items(kept))
+        _raise_floors(claim, content)
         return Written(
             id_,
-            records,
+            content,
             tally,
             len(body),
             kept[0].received_at_ms,
@@ -178,11 +178,11 @@ def _slice(item: Item) -> tuple[str, str, str]:
     return change.company or "", change.tenant or "", change.entity
 
 
-def _raise_floors(claim: Claim, records: Sequence[Record]) -> None:
-    for record in records:
-        if record[0] == Outcome.ACCEPTED and record[5]:
-            stream = (record[1], record[2])
-            claim.floors[stream] = max(record[5], claim.floors.get(stream, ""))
+def _raise_floors(claim: Claim, content: Content) -> None:
+    for lane in content.lanes:
+        stream = (lane.source, lane.stream)
+        if lane.evidence.last_order > claim.floors.get(stream, ""):
+            claim.floors[stream] = lane.evidence.last_order
 
 
 def _tally(items: Sequence[Item], controls: Counter[str], prefix: str) -> dict[str, int]:

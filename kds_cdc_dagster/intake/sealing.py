@@ -13,7 +13,7 @@ from kds_cdc_dagster.core.batch import CloseReason, LaneEvidence
 from kds_cdc_dagster.core.change import Outcome
 from kds_cdc_dagster.intake import counts as names
 from kds_cdc_dagster.intake.round import Written
-from kds_cdc_dagster.intake.settling import Record, records_of, row_position_of
+from kds_cdc_dagster.intake.settling import Content
 from kds_cdc_dagster.journal import index, keys, manifest, outbox
 from kds_cdc_dagster.journal.keys import SegmentId
 from kds_cdc_dagster.journal.manifest import Lane, Manifest, Slice
@@ -50,24 +50,16 @@ class OpenBatch:
     def add(self, written: Written) -> None:
         """Take in the log's next segment."""
         self.last_slot = written.segment.slot
-        self.records += len(written.records)
+        self.records += len(written.content.records)
         self.size_bytes += written.size_bytes
         self.first_received_ms = self.first_received_ms or written.first_received_ms
         self.last_received_ms = written.last_received_ms
         self.counts = names.total(self.counts, written.counts)
         self._slices.update(written.slices)
-        for record in written.records:
-            self._outcomes[record[0]] += 1
-            if record[0] == Outcome.ACCEPTED:
-                self._add_accepted(record)
-
-    def _add_accepted(self, record: Record) -> None:
-        lane = self._lanes.get((record[1], record[2]))
-        if lane is None:
-            lane = self._lanes[record[1], record[2]] = LaneEvidence()
-        row_position = row_position_of(record)
-        lane.add(order=record[5], sequence=record[9], flag=record[10], row_position=row_position, lineage=record[7])
-        self.identities.append((record[3], record[4]))
+        self._outcomes.update([record[0] for record in written.content.records])
+        for lane in written.content.lanes:
+            self._lanes.setdefault((lane.source, lane.stream), LaneEvidence()).follow(lane.evidence)
+            self.identities += lane.markers
 
     def manifest(self, *, reason: CloseReason, worker: str, now: float) -> Manifest:
         """The manifest, each lane proven again; a lane that fails makes it a held one."""
@@ -125,15 +117,15 @@ _SLICE_COLUMNS = ("company", "tenant", "entity")
 
 def written_again(segment: Segment) -> Written:
     """A segment read back, in the form that an open batch takes in."""
-    records = records_of(segment)
+    content = Content.of(segment)
     parts = [segment.rows.column(name).to_pylist() for name in _SLICE_COLUMNS]
     received = segment.rows.column("received_at_ms").to_pylist()
     slices = Counter(
         (company or "", tenant or "", entity)
-        for record, company, tenant, entity in zip(records, *parts, strict=True)
+        for record, company, tenant, entity in zip(content.records, *parts, strict=True)
         if record[0] == Outcome.ACCEPTED
     )
-    return Written(segment.id, records, dict(segment.counts), segment.size_bytes, received[0], received[-1], slices)
+    return Written(segment.id, content, dict(segment.counts), segment.size_bytes, received[0], received[-1], slices)
 
 
 def seal_all(  # noqa: PLR0913 - a log's segments, its bounds and who seals

@@ -5,9 +5,10 @@ The same function serves a round, recovery, adoption and the resolution of a dou
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
+from kds_cdc_dagster.core.batch import LaneEvidence
 from kds_cdc_dagster.core.change import Outcome
 from kds_cdc_dagster.core.decide import SettleCall
 from kds_cdc_dagster.core.position import EPOCH_DIGITS
@@ -32,6 +33,7 @@ _COLUMNS = (
     "reason",
 )
 
+_ACCEPTED = Outcome.ACCEPTED.value
 Record = tuple[str, str, str, str, str, str, str, str, str, str, str, str]
 """The columns above of one row of a segment."""
 
@@ -68,48 +70,64 @@ def _record(item: Item) -> Record:
     )
 
 
-class _Lane:
-    __slots__ = ("committed", "last", "lineage", "markers", "row_position")
+class SegmentLane:
+    """One stream's accepted records in a segment: what its settle call and the batch's evidence say of them."""
 
-    def __init__(self) -> None:
-        self.markers: list[tuple[str, str]] = []
-        self.committed = ""
-        self.row_position = ""
-        self.lineage = ""
-        self.last: Record | None = None
+    __slots__ = ("evidence", "last", "markers", "source", "stream")
+
+    def __init__(self, records: Sequence[Record]) -> None:
+        self.last = records[-1]
+        self.source, self.stream = self.last[1:3]
+        self.markers = [(record[3], record[4]) for record in records]
+        self.evidence = LaneEvidence()
+        for record in records:
+            self.evidence.add(
+                order=record[5],
+                sequence=record[9],
+                flag=record[10],
+                row_position=record[5][:EPOCH_DIGITS] + record[6],  # comparable across epochs
+                lineage=record[7],
+            )
 
 
-def settle_calls(segment: SegmentId, records: Sequence[Record], worker: str, now: float) -> Iterator[SettleCall]:
+class Content:
+    """What a segment holds, as far as ordering needs it. Grouped by stream once, for settle and seal."""
+
+    __slots__ = ("lanes", "records")
+
+    def __init__(self, records: list[Record]) -> None:
+        self.records = records
+        by_stream: dict[tuple[str, str], list[Record]] = {}
+        for record in records:
+            if record[0] == _ACCEPTED:
+                by_stream.setdefault(record[1:3], []).append(record)
+        self.lanes = [SegmentLane(found) for found in by_stream.values()]
+
+    @classmethod
+    def of(cls, segment: Segment) -> Content:
+        """Of a segment that was read back."""
+        return cls(records_of(segment))
+
+
+def settle_calls(segment: SegmentId, content: Content, worker: str, now: float) -> list[SettleCall]:
     """One call per stream with accepted records."""
-    lanes: dict[tuple[str, str], _Lane] = {}
-    for record in records:
-        if record[0] == Outcome.ACCEPTED:
-            _add(lanes.setdefault((record[1], record[2]), _Lane()), record)
-    for (source, stream), lane in lanes.items():
-        last = lane.last
-        yield SettleCall(
-            source=source,
-            stream=stream,
-            segment=str(segment),
+    name, at_ms = str(segment), int(now * 1000)
+    return [
+        SettleCall(
+            source=lane.source,
+            stream=lane.stream,
+            segment=name,
             markers=tuple(lane.markers),
-            committed=lane.committed,
-            row_position=lane.row_position,
-            lineage=lane.lineage,
-            message_id=last[8] if last else "",
-            sequence_number=last[9] if last else "",
+            committed=lane.evidence.last_order,
+            row_position=lane.evidence.row_position,
+            lineage=lane.evidence.lineage,
+            message_id=lane.last[8],
+            sequence_number=lane.last[9],
             worker=worker,
-            settled_at_ms=int(now * 1000),
+            settled_at_ms=at_ms,
         )
-
-
-def _add(lane: _Lane, record: Record) -> None:
-    lane.markers.append((record[3], record[4]))
-    lane.last = record
-    order = record[5]
-    if order:  # snapshot reads move nothing
-        lane.committed = max(lane.committed, order)
-        lane.row_position = max(lane.row_position, row_position_of(record))
-        lane.lineage = record[7] or lane.lineage
+        for lane in content.lanes
+    ]
 
 
 def settle(  # noqa: PLR0913 - the segment, its records and the ports it goes to
@@ -117,14 +135,14 @@ def settle(  # noqa: PLR0913 - the segment, its records and the ports it goes to
     store: ObjectStore,
     life: str,
     segment: SegmentId,
-    records: Sequence[Record],
+    content: Content,
     *,
     worker: str,
     now: float,
 ) -> None:
     """Make every accepted record of a durable segment count, and every parked one findable."""
-    state.settle(life, list(settle_calls(segment, records, worker, now)))
-    point_at_parked(store, segment, records)
+    state.settle(life, settle_calls(segment, content, worker, now))
+    point_at_parked(store, segment, content.records)
 
 
 def point_at_parked(store: ObjectStore, segment: SegmentId, records: Sequence[Record]) -> None:
@@ -132,8 +150,3 @@ def point_at_parked(store: ObjectStore, segment: SegmentId, records: Sequence[Re
     reasons = {(record[1], record[2]): record[11] for record in records if record[0] == Outcome.PARKED}
     for (source, stream), reason in reasons.items():
         parked.point(store, source, stream, segment, reason)
-
-
-def row_position_of(record: Record) -> str:
-    """Epoch and row position: what state and manifests keep as the stream's highest, comparable across epochs."""
-    return record[5][:EPOCH_DIGITS] + record[6]

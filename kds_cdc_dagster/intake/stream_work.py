@@ -56,12 +56,17 @@ def reply_of(work: StreamWork) -> DecideReply:
     return work.reply
 
 
-def candidate_of(work: StreamWork, item: Item) -> Candidate:
-    """What the state store is asked about an item; sets the item's stream order."""
-    change = change_of(item)
-    if change.stream_position is not None:
-        item.stream_order = stream_order(work.epoch, change.stream_position)
-    return Candidate(change.identity, change.content_hash, item.stream_order or None, change.identity in work.declared)
+def candidates_of(work: StreamWork) -> tuple[Candidate, ...]:
+    """What the state store is asked about the items; sets their stream orders."""
+    epoch, declared = stream_order(work.epoch, ""), work.declared
+    found = []
+    for item in work.items:
+        change = change_of(item)
+        if change.stream_position is not None:
+            item.stream_order = epoch + change.stream_position
+        identity = change.identity
+        found.append(Candidate(identity, change.content_hash, item.stream_order or None, identity in declared))
+    return tuple(found)
 
 
 def change_of(item: Item) -> Change:
@@ -184,6 +189,26 @@ def refuse_new_lineage(work: StreamWork) -> None:
             raise LineageBroken(
                 work.source.id, f"{change.lineage} went back behind {seen.lineage} in {work.stream}", at=at
             )
+
+
+def conclude_if_plain(work: StreamWork) -> bool:
+    """Conclude a stream of which nothing needs a second look: all of it new, of one history and of this epoch.
+
+    Nearly every stream of every round, and a sixth of the round's time when asked all the questions instead.
+    """
+    reply = reply_of(work)
+    is_first_look = not work.declared and not work.answers
+    if not is_first_look or not reply.is_all_accepted or _is_first_of_epoch(work):
+        return False
+    lineage = reply.lineage
+    for item in work.items:
+        change = change_of(item)
+        if change.is_snapshot_start or change.row_position is None or (lineage and change.lineage not in {"", lineage}):
+            return False
+        lineage = lineage or change.lineage
+    for item in work.items:
+        item.accept(work.epoch, change_of(item).row_position or LOWEST)
+    return True
 
 
 def conclude(work: StreamWork) -> None:

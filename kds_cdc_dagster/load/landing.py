@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from datetime import UTC, datetime
+from typing import NamedTuple
+
+import msgspec
 
 from kds_cdc_dagster.errors import InvariantBroken
 from kds_cdc_dagster.load.layout import Columns, Schemas
@@ -41,12 +45,23 @@ def staged_checksum(tx: Transaction, schemas: Schemas, entity: str, batch: str) 
     return str(found[0][0]) if found else None
 
 
-def record(tx: Transaction, schemas: Schemas, entity: str, artifact: LoadArtifact, *, batch: str, refused: int) -> None:
+class StagedRows(NamedTuple):
+    """What one batch staged of one entity."""
+
+    artifact: LoadArtifact
+    refused: int
+    drift: Mapping[str, int] = {}
+    """`<kind> <column>` -> rows."""
+
+
+def record(tx: Transaction, schemas: Schemas, entity: str, staged: StagedRows, *, batch: str) -> None:
     """Remember that the artifact's rows are staged, instead of any earlier one's."""
     table = schemas.op("staged")
+    drift = msgspec.json.encode(staged.drift).decode() if staged.drift else None
+    at = datetime.fromtimestamp(time.time(), UTC)
     tx.execute(f"DELETE FROM {table} WHERE entity = ? AND batch_id = ?", (entity, batch))
     tx.execute(
-        f"INSERT INTO {table} (entity, batch_id, checksum, rows_staged, rows_refused, staged_at) "
-        "VALUES (?, ?, ?, ?, ?, ?)",
-        (entity, batch, artifact.sha256, artifact.rows, refused, datetime.fromtimestamp(time.time(), UTC)),
+        f"INSERT INTO {table} (entity, batch_id, checksum, rows_staged, rows_refused, drift, staged_at) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?)",
+        (entity, batch, staged.artifact.sha256, staged.artifact.rows, staged.refused, drift, at),
     )

@@ -5,8 +5,7 @@ Per target   <curated>.<target>_rows          newest version per key, tombstones
              <curated>.<target>_past          earlier lives of re-created keys (`load.moves`)
              <curated>.<target>_moves         create halves of key changes with unavailable columns
              <curated>.<target>               view: the source's columns of live rows
-Shared       <ops>.load_ledger, staged, truncates, changed_tenants, export_ledger, quarantine,
-             quarantine_actions
+Shared       <ops>.load_ledger, staged, truncates, changed_tenants, export_ledger, quarantine, quarantine_actions
 
 A row's version is held in three orders, so that any arrival order ends in the same row:
 `_image_order` (newest c, u or r), `_deleted_order` (newest delete) and, for columns whose value is not the
@@ -93,6 +92,7 @@ OPS: dict[str, Columns] = {
         ("checksum", "varchar(64)"),
         ("rows_staged", "bigint"),
         ("rows_refused", "bigint"),
+        ("drift", "text"),
         ("staged_at", "timestamptz"),
     ),
     "truncates": (*_SCOPE, *KEY_META, ("_row_order", _ORDER)),
@@ -127,12 +127,8 @@ OPS: dict[str, Columns] = {
         ("status", "varchar(16)"),
     ),
     "quarantine_actions": (
-        ("key", "varchar(64)"),
-        ("reason", "varchar(256)"),
-        ("action", "varchar(16)"),
-        ("acted_by", "varchar(128)"),
-        ("why", "varchar(512)"),
-        ("acted_at", "timestamptz"),
+        *(("key", "varchar(64)"), ("reason", "varchar(256)"), ("action", "varchar(16)")),
+        *(("acted_by", "varchar(128)"), ("why", "varchar(512)"), ("acted_at", "timestamptz")),
     ),
 }
 

@@ -13,6 +13,7 @@ from kds_cdc_dagster.journal.manifest import Manifest
 from kds_cdc_dagster.load import dirty
 from kds_cdc_dagster.load.batch import read_batch
 from kds_cdc_dagster.load.done import mark_done
+from kds_cdc_dagster.load.drift import narrowed
 from kds_cdc_dagster.load.export import ExportReport, export
 from kds_cdc_dagster.load.layout import Layout, Schemas
 from kds_cdc_dagster.load.merge import MergeReport, merge
@@ -50,6 +51,7 @@ class Loader:
         self._schemas = schemas
         self._version = code_version(catalogue)
         self._is_ensured = False
+        self._typed_as = catalogue
         self._lock = threading.Lock()
 
     def manifest(self, batch: str) -> Manifest:
@@ -61,6 +63,7 @@ class Loader:
         with self._lock:
             if not self._is_ensured:
                 ensure_schema(self._warehouse, self._catalogue, self._schemas)
+                self._typed_as = narrowed(self._warehouse, self._catalogue, self._schemas)
                 self._is_ensured = True
 
     def raw(self, entity: str, manifest: Manifest) -> RawArtifact:
@@ -70,7 +73,7 @@ class Loader:
     def stage(self, entity: str, manifest: Manifest) -> Staged:
         """Load the typed rows of one entity into staging."""
         self.ensure()
-        return Stager(self._warehouse, self._store, self._catalogue, self._schemas).stage(entity, manifest.batch)
+        return Stager(self._warehouse, self._store, self._typed_as, self._schemas).stage(entity, manifest.batch)
 
     def merge(self, target: str, manifest: Manifest) -> MergeReport:
         """Merge what is staged of the batch into a target; then see whether the batch is done."""

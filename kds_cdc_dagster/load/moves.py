@@ -222,7 +222,8 @@ def _fill(tx: Transaction, layout: Layout, column: str) -> None:
     )
     is_later, is_open = _later_read("x._p", "m.old_row_order")
     known = (
-        f"SELECT {listed(ids, 'm')}, x.{column} AS _value, x._k, x._p, CASE WHEN {is_later} THEN 1 ELSE 0 END AS _later "
+        f"SELECT {listed(ids, 'm')}, x.{column} AS _value, x._k, x._p, "
+        f"CASE WHEN {is_later} THEN 1 ELSE 0 END AS _later "
         f"FROM {_touched_moves(layout)} m JOIN ({setters}) x ON {on} "
         f"WHERE x._p <> '' AND x._p < m.old_row_order AND NOT ({is_later} AND NOT ({is_open}))"
     )

@@ -84,7 +84,7 @@ def quarantine_batch(warehouse: Warehouse, store: ObjectStore, batch: Batch, sch
 
     def body(tx: Transaction) -> int:
         count = found.insert(tx, schemas)
-        landing.record(tx, schemas, SCOPE, found.artifact, batch=name, refused=rows.num_rows)
+        landing.record(tx, schemas, SCOPE, landing.StagedRows(found.artifact, rows.num_rows), batch=name)
         return count
 
     return warehouse.run(body, lock=schemas.op("quarantine"))

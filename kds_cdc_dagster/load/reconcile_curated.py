@@ -188,8 +188,7 @@ def _unchanged_tenants(tx: Transaction, layout: Layout, current: Export) -> dict
         "WHERE schema_name = ? AND target = ? AND sequence > ?"
     )
     later = {str(tenant) for (tenant,) in tx.rows(changed, (*layout.scope, current.watermark))}
-    live = tx.rows(
-        f"SELECT COALESCE(_tenant, ''), COUNT(*) FROM {layout.rows} WHERE NOT _is_deleted GROUP BY COALESCE(_tenant, '')"
-    )
+    tenant_name = "COALESCE(_tenant, '')"
+    live = tx.rows(f"SELECT {tenant_name}, COUNT(*) FROM {layout.rows} WHERE NOT _is_deleted GROUP BY {tenant_name}")
     found = dict.fromkeys(current.files, 0) | {str(tenant): int(rows) for tenant, rows in live}
     return {tenant: rows for tenant, rows in found.items() if tenant not in later}

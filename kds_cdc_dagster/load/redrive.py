@@ -168,9 +168,7 @@ def _text(body: bytes) -> str:
         return _NO_BODY  # no queue takes it as text
 
 
-def _note(
-    tx: Transaction, schemas: Schemas, keys: Sequence[str], action: str, actor: Actor, at: datetime
-) -> None:
+def _note(tx: Transaction, schemas: Schemas, keys: Sequence[str], action: str, actor: Actor, at: datetime) -> None:
     marks = ", ".join("?" for _ in keys)
     columns = listed(name for name, _ in OPS["quarantine_actions"])
     tx.execute(

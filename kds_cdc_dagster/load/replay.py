@@ -176,7 +176,8 @@ class Replayer:
         counts.other_streams += records.num_rows - mine.num_rows
         found = self.catalogue.entity_by_name[entity]
         stager = Stager(self.warehouse, self.store, self.catalogue, self.schemas)
-        staged = stager.stage_typed(found, manifest.batch, mine, typed(mine, found, self.catalogue))
+        rows = typed(mine, found, self.catalogue, bytes_max=self.warehouse.dialect.bytes_max)
+        staged = stager.stage_typed(found, manifest.batch, mine, rows)
         counts.staged += staged.rows
         counts.refused += staged.refused
         return True

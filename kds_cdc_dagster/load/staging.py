@@ -8,7 +8,7 @@ import pyarrow as pa
 from kds_cdc_dagster.core.catalogue import Catalogue, Entity
 from kds_cdc_dagster.journal import keys
 from kds_cdc_dagster.load.artifact import put_artifact
-from kds_cdc_dagster.load.landing import land, landed, record, staged_checksum
+from kds_cdc_dagster.load.landing import StagedRows, land, landed, record, staged_checksum
 from kds_cdc_dagster.load.layout import Columns, Schemas, listed, staged_columns
 from kds_cdc_dagster.load.quarantine import put_refused
 from kds_cdc_dagster.load.raw import read_raw
@@ -54,11 +54,13 @@ class Stager:
         """
         _, records = read_raw(self._store, entity, batch)
         found = self._catalogue.entity_by_name[entity]
-        return self.stage_typed(found, batch, records, typed(records, found, self._catalogue))
+        rows = typed(records, found, self._catalogue, bytes_max=self._warehouse.dialect.bytes_max)
+        return self.stage_typed(found, batch, records, rows)
 
     def stage_typed(self, entity: Entity, batch: str, records: pa.Table, rows: Typed) -> Staged:
         """Load typed rows; `records` are the raw rows that `Typed.refused` points into."""
         columns = staged_columns(entity)
+        drift = {f"{kind} {column}": count for (kind, column), count in sorted(rows.drift.items()) if count}
         artifact = put_artifact(self._store, keys.load(entity.name, batch), rows.table, columns)
         refused = put_refused(self._store, entity.name, batch, records, rows.refused)
 
@@ -68,7 +70,8 @@ class Stager:
             if staged_checksum(tx, self._schemas, entity.name, batch) == artifact.sha256:
                 return False
             _replace(tx, f"{self._schemas.staging}.{entity.name}", columns, batch, artifact)
-            record(tx, self._schemas, entity.name, artifact, batch=batch, refused=len(rows.refused))
+            staged = StagedRows(artifact, len(rows.refused), drift)
+            record(tx, self._schemas, entity.name, staged, batch=batch)
             return True
 
         is_new = self._warehouse.run(body, lock=f"{self._schemas.staging}.{entity.name}")
@@ -78,7 +81,7 @@ class Stager:
             checksum=artifact.sha256,
             rows=artifact.rows,
             refused=len(rows.refused),
-            drift={f"{kind} {column}": count for (kind, column), count in sorted(rows.drift.items())},
+            drift=drift,
             size_bytes=artifact.size_bytes,
             is_repeat=not is_new,
         )

@@ -20,6 +20,7 @@ from kds_cdc_dagster.core.catalogue import Catalogue, Entity, Source
 from kds_cdc_dagster.core.change import Op, Reason
 from kds_cdc_dagster.core.contracts.tables import folded
 from kds_cdc_dagster.core.values import logical_types
+from kds_cdc_dagster.load import drift
 from kds_cdc_dagster.load.typed_columns import ColumnReader, ColumnResult, arrow_type
 from kds_cdc_dagster.load.typed_images import read_image
 
@@ -57,7 +58,7 @@ class Typed:
     table: pa.Table
     refused: list[Refusal] = field(default_factory=list)
     drift: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """(new_column | dropped_column | nul_replaced, column) -> rows."""
+    """(new_column | dropped_column | widened | incompatible | nul_replaced | extra_too_long, column) -> rows."""
 
 
 def typed_schema(entity: Entity) -> pa.Schema:
@@ -65,14 +66,22 @@ def typed_schema(entity: Entity) -> pa.Schema:
     return pa.schema([*((column.name, arrow_type(column.type)) for column in entity.columns), *_META])
 
 
-def typed(records: pa.Table, entity: Entity, catalogue: Catalogue) -> Typed:
+BytesMax = Callable[[str], int | None]
+"""Declared type -> longest value in bytes (`ports.Dialect.bytes_max`)."""
+
+
+def _no_limit(_: str) -> None:
+    return None
+
+
+def typed(records: pa.Table, entity: Entity, catalogue: Catalogue, *, bytes_max: BytesMax = _no_limit) -> Typed:
     """Type the accepted records (`journal.segment.SCHEMA`) of one entity, in their order.
 
     Bodies that cannot be read and values that do not fit are refused, each with its reason; the others
     are not held up. Raises KeyError for a source that the catalogue does not have.
     """
     result = Typed(typed_schema(entity).empty_table())
-    parts = [part.table(result) for part in _parts(records, entity, catalogue, result)]
+    parts = [part.table(result) for part in _parts(records, (entity, catalogue, bytes_max), result)]
     if not parts:
         return result
     table = pa.concat_tables(parts)
@@ -89,10 +98,13 @@ class _Shape(NamedTuple):
     missing: tuple[str, ...]
     extra: tuple[str, ...] = ()
     refusal: str = ""
+    drifted: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
+    """Columns that the source dropped, and those that it widened."""
 
 
-def _parts(records: pa.Table, entity: Entity, catalogue: Catalogue, result: Typed) -> list[_Part]:
+def _parts(records: pa.Table, rules: tuple[Entity, Catalogue, BytesMax], result: Typed) -> list[_Part]:
     """Rows by source and wrapper schema: what decides how a column is read."""
+    entity, catalogue, bytes_max = rules
     parts: dict[tuple[str, bytes | None], _Part] = {}
     sources, ops, bodies = (records.column(name).to_pylist() for name in ("source", "op", "body"))
     for record, (source, op, body) in enumerate(zip(sources, ops, bodies, strict=True)):
@@ -103,7 +115,9 @@ def _parts(records: pa.Table, entity: Entity, catalogue: Catalogue, result: Type
         key = (source, image.schema)
         part = parts.get(key)
         if part is None:
-            part = parts[key] = _Part(records, entity, catalogue.source_by_id[source], image.schema)
+            part = parts[key] = _Part(
+                records, entity, catalogue.source_by_id[source], schema=image.schema, bytes_max=bytes_max
+            )
         part.add(record, op, image.row)
     return list(parts.values())
 
@@ -111,15 +125,21 @@ def _parts(records: pa.Table, entity: Entity, catalogue: Catalogue, result: Type
 class _Part:
     """Rows of one source under one schema."""
 
-    def __init__(self, records: pa.Table, entity: Entity, source: Source, schema: bytes | None) -> None:
+    def __init__(
+        self, records: pa.Table, entity: Entity, source: Source, *, schema: bytes | None, bytes_max: BytesMax
+    ) -> None:
         logical = {} if schema is None else folded(logical_types(schema), source)
         self._records = records
         self._entity = entity
         self._source = source
-        self._readers = {c.name: ColumnReader(c, source, logical.get(c.name)) for c in entity.columns}
+        self._readers = {
+            c.name: ColumnReader(c, source, logical.get(c.name), bytes_max=bytes_max(c.type)) for c in entity.columns
+        }
+        self._widened = {c.name for c in entity.columns if drift.is_widened(c, source, logical.get(c.name))}
+        self._extra_bytes_max = bytes_max("text")
         self._indices: list[int] = []
         self._rows: list[tuple[Any, ...]] = []
-        self._extras: list[str | None] = []
+        self._extras: list[dict[str, Any]] = []
         self._shapes: list[_Shape] = []
         self._known: dict[tuple[str, ...], _Shape] = {}
         self._names = tuple(self._readers)
@@ -138,7 +158,8 @@ class _Part:
             shape = self._shape(tuple(row))
         self._indices.append(record)
         self._rows.append(shape.pick(row))
-        self._extras.append(_JSON.encode({n: row[n] for n in shape.extra}).decode() if shape.extra else None)
+        is_kept = self._source.on.new_column == "evolve"
+        self._extras.append({name: row[name] for name in shape.extra} if is_kept else {})
         self._shapes.append(shape)
 
     def _shape(self, names: tuple[str, ...]) -> _Shape:
@@ -152,12 +173,15 @@ class _Part:
     def _new_shape(self, names: frozenset[str]) -> _Shape:
         policy, columns = self._source.on, frozenset(self._names)
         dropped, new = self._in_order(columns - names), tuple(sorted(names - columns))
+        widened = self._in_order(self._widened & names)
         refusals = {
+            f"column {', '.join(widened)}: wider in the source": widened and policy.widened == "quarantine",
             f"column {', '.join(dropped)}: dropped by the source": dropped and policy.dropped_column == "quarantine",
             f"column {', '.join(new)}: not in the catalogue": new and policy.new_column == "quarantine",
         }
         refusal = "; ".join(text for text, is_refused in refusals.items() if is_refused)
-        return _Shape(self._picker(names), dropped, new, refusal)
+        unknown = () if policy.dropped_column == "evolve" else dropped
+        return _Shape(self._picker(names), unknown, new, refusal, (dropped, widened))
 
     def _picker(self, present: Collection[str]) -> Callable[[Mapping[str, Any]], tuple[Any, ...]]:
         if len(self._names) > 1 and all(name in present for name in self._names):
@@ -177,7 +201,7 @@ class _Part:
         columns = zip(self._names, zip(*self._rows, strict=True), strict=True)
         arrays = [self._array(self._readers[n].read(v), (n, missing, refused), result) for n, v in columns]
         self._count_drift(result)
-        table = pa.table([*arrays, *self._meta(missing)], schema=typed_schema(self._entity))
+        table = pa.table([*arrays, *self._meta(missing, result)], schema=typed_schema(self._entity))
         if not refused:
             return table
         result.refused.extend((self._indices[row], *why) for row, why in refused.items())
@@ -189,11 +213,14 @@ class _Part:
         for row in read.unavailable:
             missing.setdefault(row, set()).add(name)
         for row, error in read.refused:
-            if self._source.on.incompatible == "quarantine":
+            kind = drift.kind_of(error)
+            result.drift[kind, name] += name not in self._widened
+            if drift.is_refused(self._source, kind):
                 refused.setdefault(row, (Reason.UNDECODABLE_VALUE, str(error)))
             else:
                 missing.setdefault(row, set()).add(name)
-                result.drift["incompatible", name] += 1
+                if self._source.on.incompatible == "evolve":
+                    self._extras[row][name] = self._rows[row][self._names.index(name)]
         if read.nul_replaced:
             result.drift["nul_replaced", name] += read.nul_replaced
         return read.array
@@ -202,10 +229,22 @@ class _Part:
         for shape, rows in Counter(self._shapes).items():
             if shape is self._of_delete or shape is self._of_truncate:
                 continue
-            result.drift.update({("dropped_column", name): rows for name in shape.missing})
+            dropped, widened = shape.drifted
+            result.drift.update({("dropped_column", name): rows for name in dropped})
+            result.drift.update({("widened", name): rows for name in widened})
             result.drift.update({("new_column", name): rows for name in shape.extra})
 
-    def _meta(self, missing: _Missing) -> list[pa.Array]:
+    def _extra_text(self, extra: dict[str, Any], result: Typed) -> str | None:
+        """JSON of what the catalogue has no column for; left out, and counted, where the warehouse cannot take it."""
+        if not extra:
+            return None
+        text = _JSON.encode(extra)
+        if self._extra_bytes_max is not None and len(text) > self._extra_bytes_max:
+            result.drift.update({("extra_too_long", name): 1 for name in extra})
+            return None
+        return text.decode()
+
+    def _meta(self, missing: _Missing, result: Typed) -> list[pa.Array]:
         taken = self._records.take(pa.array(self._indices, pa.int64())).combine_chunks()
         schema, table = taken["schema_name"], taken["table_name"]
         relation = pc.if_else(pc.equal(schema, ""), table, pc.binary_join_element_wise(schema, table, "."))
@@ -215,9 +254,7 @@ class _Part:
             relation,
             *(taken[name] for name in plain),
             self._missing(missing),
-            pa.array(
-                self._extras if self._source.on.new_column == "evolve" else [None] * len(self._extras), pa.string()
-            ),
+            pa.array([self._extra_text(extra, result) for extra in self._extras], pa.string()),
             *(taken[name].cast(pa.timestamp("ms", "UTC")).cast(_INSTANT) for name in ("occurred_at_ms", "sent_at_ms")),
             pa.array(self._indices, pa.int32()),
         ]

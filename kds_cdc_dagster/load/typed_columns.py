@@ -19,6 +19,7 @@ from kds_cdc_dagster.core.catalogue import Column, Source
 from kds_cdc_dagster.core.values import (
     UNAVAILABLE,
     LogicalType,
+    Oversize,
     Unavailable,
     Undecodable,
     compile_decoder,
@@ -69,7 +70,9 @@ def arrow_type(text: str) -> pa.DataType:
 class ColumnReader:
     """Converts one column of one source."""
 
-    def __init__(self, column: Column, source: Source, logical: LogicalType | None = None) -> None:
+    def __init__(
+        self, column: Column, source: Source, logical: LogicalType | None = None, *, bytes_max: int | None = None
+    ) -> None:
         encoding = encoding_of(column, source, logical)
         target = target_type(column.type)
         self.type = arrow_type(column.type)
@@ -79,9 +82,23 @@ class ColumnReader:
         self._is_text = encoding.kind in {"text", "json"} and target.kind in {"varchar", "text", "json"}
         self._is_json = target.kind == "json"
         self._bytes_max = target.size if target.kind == "varchar" else None
+        self._name = column.name
+        self._warehouse_bytes_max = bytes_max
 
     def read(self, values: Values) -> ColumnResult:
         """Convert JSON values (None: null or absent)."""
+        result = self._read(values)
+        limit = self._warehouse_bytes_max
+        if limit is None:
+            return result
+        is_long = pc.fill_null(pc.greater(pc.binary_length(result.array), limit), fill_value=False)
+        if rows := pc.indices_nonzero(is_long).to_pylist():
+            result.array = pc.if_else(is_long, pa.scalar(None, self.type), result.array)
+            error = Oversize(f"longer than {limit} bytes, the most that the warehouse takes", self._name)
+            result.refused += [(row, error) for row in rows]
+        return result
+
+    def _read(self, values: Values) -> ColumnResult:
         try:
             if self._is_text:
                 return self._read_text(values)

@@ -81,7 +81,7 @@ def evaluate(site: Site, instance: dg.DagsterInstance) -> dg.SensorResult:
 def test_an_intake_that_is_down_does_not_keep_sealed_batches_waiting(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """State store away: a batch that waits is requested all the same; with nothing to request the tick fails, visibly."""
+    """State store away: a batch that waits is requested all the same; with nothing to request the tick fails."""
     batch = sealed(site.parts.store, 1)
 
     def away() -> str:

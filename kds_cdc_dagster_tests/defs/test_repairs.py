@@ -107,7 +107,7 @@ def test_a_replay_into_live_schemas_is_refused(site: Site) -> None:
 
 
 def test_redriven_deliveries_are_taken_in_edited_or_refused_again(site: Site) -> None:
-    """After an edit the delivery is accepted; as it is, it is refused again and its row is open again, with its story."""
+    """After an edit the delivery is accepted; as it is, it is refused again and its row is open again."""
     kitchens = Kitchens()
     good = kitchens.station(1, 1, "grill")
     site.send([Message(good.body[:-1], good.group_id, "cut"), Message("not json", good.group_id, "junk")])

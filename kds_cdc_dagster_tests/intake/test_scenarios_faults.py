@@ -104,8 +104,9 @@ def test_s09_a_store_that_refuses_writes_costs_messages_no_receives() -> None:
     worker = given.worker("a")
     given.send(1, 2)
     full = TransientError("disk full")
-    with mock.patch.object(given.store, "create", side_effect=full), mock.patch.object(
-        given.store, "overwrite", side_effect=full
+    with (
+        mock.patch.object(given.store, "create", side_effect=full),
+        mock.patch.object(given.store, "overwrite", side_effect=full),
     ):
         assert all(drain(worker).failure for _ in range(20))
     given.reappear()

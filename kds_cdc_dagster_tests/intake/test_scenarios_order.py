@@ -88,10 +88,17 @@ def test_s04_another_change_at_a_taken_sequence_is_suspicious() -> None:
 
 @pytest.mark.parametrize(
     ("policy", "accepted", "reasons", "is_held"),
-    [("quarantine", [1, 3, 4], ["out_of_order"], False), ("accept", [1, 3, 2, 4], [], False), ("hold", [1, 3], [], True)],
+    [
+        ("quarantine", [1, 3, 4], ["out_of_order"], False),
+        ("accept", [1, 3, 2, 4], [], False),
+        ("hold", [1, 3], [], True),
+    ],
 )
 def test_s05_an_older_position_after_a_newer_one(
-    policy: str, accepted: list[int], reasons: list[str], is_held: bool  # noqa: FBT001 a column of the table
+    policy: str,
+    accepted: list[int],
+    reasons: list[str],
+    is_held: bool,  # noqa: FBT001 a column of the table
 ) -> None:
     """By policy: refused with the reason, let in with a flag, or the stream is held from there on."""
     given = Given(out_of_order=policy)

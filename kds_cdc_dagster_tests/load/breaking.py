@@ -33,6 +33,10 @@ class BreakingWarehouse:
         self.step()
         return answer
 
+    def alter(self, statement: str) -> None:
+        """See the port."""
+        self.inner.alter(statement)
+
     def step(self) -> None:
         """One more step."""
         self.steps += 1

@@ -12,6 +12,7 @@ from typing import Any
 import duckdb
 
 from kds_cdc_dagster.adapters.duckdb_warehouse import DuckdbWarehouse
+from kds_cdc_dagster.core.batch import CloseReason
 from kds_cdc_dagster.demo.oracle import differences
 from kds_cdc_dagster.intake.counts import imbalance
 from kds_cdc_dagster.journal import manifest, outbox
@@ -20,8 +21,7 @@ from kds_cdc_dagster.ports import Message
 from kds_cdc_dagster.settings import Settings
 from kds_cdc_dagster.wiring import Pipeline
 
-ROUND_SECONDS = 1e-6
-"""Budget of a tick that makes one round."""
+WORKER = "intake_1"
 
 
 class Site:
@@ -36,22 +36,27 @@ class Site:
         """Publish."""
         self.parts.outbound.send(list(messages))
 
-    def drain(self, *workers: str) -> None:
-        """Tick the workers in turn until the queue is empty, then let each seal what it has open."""
-        names = workers or ("intake_1",)
-        while not self.parts.inbox.depth().is_empty:
-            for name in names:
-                self.tick(name, budget_seconds=ROUND_SECONDS if workers else 5.0)
-        for name in names:
-            self.tick(name, budget_seconds=5.0)
+    def drain(self) -> None:
+        """Tick until the queue is empty, and seal what is open."""
+        while not self.parts.inbox.depth().is_empty or self.parts.ticker(WORKER).intake.batch is not None:
+            report = self.parts.ticker(WORKER).tick(budget_seconds=5.0, wait_seconds=0.0, is_draining=True)
+            self.counts.update(report.counts)
+            if report.failure:
+                self.failures.append(report.failure)
+                return
 
-    def tick(self, name: str, *, budget_seconds: float) -> None:
-        """One tick of a worker."""
-        is_last = budget_seconds > ROUND_SECONDS
-        report = self.parts.ticker(name).tick(budget_seconds=budget_seconds, wait_seconds=0.0, is_draining=is_last)
-        self.counts.update(report.counts)
-        if report.failure:
-            self.failures.append(report.failure)
+    def drain_with(self, *workers: str) -> None:
+        """Workers receive side by side, then each makes its round, until the queue is empty."""
+        tickers = [self.parts.ticker(name) for name in workers]
+        while not self.parts.inbox.depth().is_empty:
+            for ticker in tickers:
+                ticker.intake.ready()
+            for ticker, deliveries in [(ticker, ticker._collector.collect(0.0)) for ticker in tickers]:
+                if deliveries:
+                    self.counts.update(ticker.intake.round(deliveries))
+                    ticker.intake.seal_if_due(is_backlogged=False)
+        for ticker in tickers:
+            ticker.intake.seal(CloseReason.DRAIN)
 
     def batches(self) -> list[str]:
         """Sealed batches that are not loaded yet."""

@@ -87,7 +87,7 @@ def test_two_workers_share_the_groups(mode: Mode, tmp_path: Path) -> None:
     capture = played(mode, 14)
     with site(tmp_path, catalogue_text(mode), **SMALL) as line:
         line.send(capture.messages)
-        line.drain("intake_1", "intake_2")
+        line.drain_with("intake_1", "intake_2")
         assert len({line.manifest(batch).claim for batch in line.batches()}) == 2
         line.load(sorted(line.batches(), key=lambda batch: batch[::-1]))
         line.assert_sound(capture.state)

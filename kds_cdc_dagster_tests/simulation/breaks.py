@@ -29,11 +29,14 @@ from kds_cdc_dagster.journal.logs import Tail
 _patch = mock.patch.object
 Decided = tuple[DecideReply, DecideEffect]
 
+
 def _nothing(*_: object, **__: object) -> None:
     return None
 
+
 def _without_floor(state: StreamState, call: DecideCall) -> Decided:
     return decide(state, msgspec.structs.replace(call, floor=""))
+
 
 def _writing_in_doubt(state: StreamState, call: DecideCall) -> Decided:
     reply, effect = decide(state, call)
@@ -43,22 +46,29 @@ def _writing_in_doubt(state: StreamState, call: DecideCall) -> Decided:
     taken = {c.identity: Pending(c.content_hash, call.segment) for c, r in judged if r.verdict is Verdict.ACCEPTED}
     return reply, DecideEffect(taken)
 
+
 def _siblings_unasked(state: StreamState, call: DecideCall) -> Decided:
     """A change at the position of `committed` is taken for a sibling, though it may be an old one."""
-    new = (msgspec.structs.replace(c, declared_new=c.declared_new or c.order == state.committed) for c in call.candidates)
+    new = (
+        msgspec.structs.replace(c, declared_new=c.declared_new or c.order == state.committed) for c in call.candidates
+    )
     return decide(state, call if call.is_dense else msgspec.structs.replace(call, candidates=tuple(new)))
+
 
 def _by_look(self: Resolver, life: str, doubtful: SegmentId) -> dict[str, str]:
     """Absent because it is not there now: its owner may still put it."""
     is_there = self._store.exists(keys.segment(doubtful))
     return self._settle_found(life, doubtful) if is_there else {}
 
+
 def _always_absent(self: Resolver, life: str, doubtful: SegmentId) -> dict[str, str]:
     return {}
+
 
 def _keep_claim(self: Intake, error: Exception, *_: object, **__: object) -> None:
     if isinstance(error, SlotTaken):  # it could never put again
         self.abandon()
+
 
 def _claim_first(self: Tenure) -> Claim:
     if self.claim is None:
@@ -66,15 +76,18 @@ def _claim_first(self: Tenure) -> Claim:
         self._beat(self.claim)
     return self.claim
 
+
 def _put_blindly(self: Round, key: str, body: bytes) -> None:
     try:
         self._store.create(key, body)
     except ObjectExists:
         return
 
+
 def _seal_again(store: Any, mine: manifest.Manifest) -> bool:
     store.overwrite(keys.manifest(mine.batch), msgspec.json.encode(mine))
     return True
+
 
 @contextmanager
 def _released_again() -> Iterator[None]:
@@ -89,14 +102,17 @@ def _released_again() -> Iterator[None]:
     with _patch(parked, "point", point), _patch(parked, "outstanding", outstanding):
         yield
 
+
 def _unhold_anyway(self: MemoryState, life: str, source: str, stream: str, hold_version: int) -> bool:
     record = self._records.get((source, stream))
     if record is not None:
         self._records[source, stream] = stream_records.unheld_record(record)
     return True
 
+
 def _none(_: object) -> tuple[()]:
     return ()
+
 
 @dataclass(frozen=True, slots=True)
 class Break:
@@ -104,35 +120,37 @@ class Break:
 
     off: Callable[[], AbstractContextManager[object]]
     faults: str
+    seed: int = 1
+    """One that is known to show it, so that the test need not search."""
 
     @property
     def focus(self) -> frozenset[str]:
         return frozenset(self.faults.split())
 
 
-def _break(faults: str, owner: object, name: str, replacement: object) -> Break:
-    return Break(partial(_patch, owner, name, replacement), faults)
+def _break(faults: str, seed: int, owner: object, name: str, replacement: object) -> Break:
+    return Break(partial(_patch, owner, name, replacement), faults, seed)
 
 
 BREAKS = {
-    "floor": _break("failover refused_delete expiry", stream_records, "decide", _without_floor),
-    "doubts-by-look": _break("zombie expiry", Resolver, "resolve", _by_look),
-    "doubts-ignored": _break("zombie expiry", Resolver, "resolve", _always_absent),
-    "writes-in-doubt": _break("zombie expiry lost_state", stream_records, "decide", _writing_in_doubt),
-    "siblings-unasked": _break("forget refused_delete", stream_records, "decide", _siblings_unasked),
-    "adoption-without-end": _break("adopt crash zombie", adoption, "closed_tail", Tail),
-    "adoption-without-settle": _break("crash operator", adoption, "settle", _nothing),
-    "round-without-settle": _break("crash", rounds, "settle", _nothing),
-    "claim-kept": _break("lost_state failed_store zombie", Intake, "_after_failure", _keep_claim),
-    "claim-before-heartbeat": _break("failed_store crash", Tenure, "take", _claim_first),
-    "conflict-ignored": _break("adopt zombie", Round, "_put", _put_blindly),
-    "late-unasked": _break("forget refused_delete", DurableRecords, "find", lambda *_: {}),
-    "unindexed": _break("forget refused_delete", index, "write", _nothing),
-    "sealed-twice": _break("adopt zombie", manifest, "write", _seal_again),
-    "rebuild-without-manifests": _break("flush", rebuild, "_manifests", _none),
-    "rebuild-without-holds": _break("flush operator", parked, "held_streams", _none),
-    "released-again": Break(_released_again, "operator adopt"),
-    "unhold-anyway": _break("operator zombie", MemoryState, "unhold", _unhold_anyway),
-    "unadopted": _break("crash", claims, "open_claims", _none),
+    "floor": _break("failover refused_delete expiry", 1, stream_records, "decide", _without_floor),
+    "doubts-by-look": _break("zombie expiry", 1, Resolver, "resolve", _by_look),
+    "doubts-ignored": _break("zombie expiry", 1, Resolver, "resolve", _always_absent),
+    "writes-in-doubt": _break("zombie expiry lost_state", 1, stream_records, "decide", _writing_in_doubt),
+    "siblings-unasked": _break("forget refused_delete", 1, stream_records, "decide", _siblings_unasked),
+    "adoption-without-end": _break("adopt crash zombie", 1, adoption, "closed_tail", Tail),
+    "adoption-without-settle": _break("crash operator", 1, adoption, "settle", _nothing),
+    "round-without-settle": _break("crash", 1, rounds, "settle", _nothing),
+    "claim-kept": _break("lost_state failed_store zombie", 1, Intake, "_after_failure", _keep_claim),
+    "claim-before-heartbeat": _break("failed_store crash", 1, Tenure, "take", _claim_first),
+    "conflict-ignored": _break("adopt zombie", 1, Round, "_put", _put_blindly),
+    "late-unasked": _break("forget refused_delete", 1, DurableRecords, "find", lambda *_: {}),
+    "unindexed": _break("forget refused_delete", 1, index, "write", _nothing),
+    "sealed-twice": _break("adopt zombie", 1, manifest, "write", _seal_again),
+    "rebuild-without-manifests": _break("flush", 1, rebuild, "_manifests", _none),
+    "rebuild-without-holds": _break("flush operator", 1, parked, "held_streams", _none),
+    "released-again": Break(_released_again, "operator adopt", 1),
+    "unhold-anyway": _break("operator zombie", 1, MemoryState, "unhold", _unhold_anyway),
+    "unadopted": _break("crash", 1, claims, "open_claims", _none),
 }
 """Name of the rule -> how to do without it."""

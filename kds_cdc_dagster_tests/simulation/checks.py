@@ -58,7 +58,10 @@ def findings(site: Site) -> list[str]:
         *_doubled(site, journal),
         *_unsealed(journal),
         *_falsely_refused(site, journal),
-        *(f"parked: {source}|{stream} is held by nothing and waits" for source, stream in parked.held_streams(site.store)),
+        *(
+            f"parked: {source}|{stream} is held by nothing and waits"
+            for source, stream in parked.held_streams(site.store)
+        ),
         *_disordered(journal),
         *_committed_elsewhere(site, journal),
         *_wrong_rows(site, journal),
@@ -123,7 +126,11 @@ def _falsely_refused(site: Site, journal: Journal) -> Iterator[str]:
 
 def _skips(site: Site, stream: str) -> bool:
     """Whether the source itself left a position out, or wrote it too late."""
-    written = [s.wire.position for s in site.sent.values() if s.is_regular and s.wire.stream == stream and s.wire.kind == "change"]
+    written = [
+        s.wire.position
+        for s in site.sent.values()
+        if s.is_regular and s.wire.stream == stream and s.wire.kind == "change"
+    ]
     return set(written) != set(range(1, max(written, default=0) + 1))
 
 
@@ -184,7 +191,12 @@ def _wrong_rows(site: Site, journal: Journal) -> Iterator[str]:
         wire = sent.wire
         if contents[wire.identity] != {wire.content_hash} or wire.stream in weary:
             continue
-        order = (wire.lineage, wire.position, int(wire.kind != "read"), wire.value % CONFLICT)  # of siblings, the last sent wins
+        order = (
+            wire.lineage,
+            wire.position,
+            int(wire.kind != "read"),
+            wire.value % CONFLICT,
+        )  # of siblings, the last sent wins
         place = (wire.stream, wire.key)
         truth[place] = max(truth.get(place, (("", -1, 0, 0), "")), (order, wire.content_hash))
     folded = _folded(row for row in journal.accepted if len(contents[row["identity"]]) == 1)
@@ -199,5 +211,3 @@ def _folded(rows: Iterator[Row]) -> dict[tuple[str, str], str]:
         place = (row["stream"], row["primary_key"])
         latest[place] = max(latest.get(place, ("", "")), (row["row_order"], row["content_hash"]))
     return {place: content_hash for place, (_, content_hash) in latest.items()}
-
-

@@ -36,7 +36,9 @@ class DictStore:
             raise ObjectMissing("missing", key=key) from None
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
-        return self.get(key)[start : start + length]
+        if key not in self.objects:
+            raise ObjectMissing("missing", key=key)
+        return self.objects[key][start : start + length]
 
     def exists(self, key: str) -> bool:
         return key in self.objects

@@ -84,7 +84,11 @@ def plan(seed: int) -> Plan:
         receives_max=3 if has_killers else rng.choice((4, 30)),
         dead_letter_after=rng.choice((40, 40, 5)),
         has_killers=has_killers,
-        batch=BatchPolicy(records_max=rng.choice((3, 8, 30)), age_seconds=rng.choice((1.0, 6.0, 60.0)), bytes_max=1 << 20,
-                          records_backlog_max=30),
+        batch=BatchPolicy(
+            records_max=rng.choice((3, 8, 30)),
+            age_seconds=rng.choice((1.0, 6.0, 60.0)),
+            bytes_max=1 << 20,
+            records_backlog_max=30,
+        ),
         rate=rng.choice((0.5, 1.0, 2.0)),
     )

@@ -48,7 +48,9 @@ class Site:
         self.rng = random.Random(f"run {plan.seed}")
         self.clock = SiteClock()
         self.began_at = self.clock.now()
-        self.queue = MemoryQueue(clock=self.clock, visibility_seconds=VISIBILITY_SECONDS, dead_letter_after=plan.dead_letter_after)
+        self.queue = MemoryQueue(
+            clock=self.clock, visibility_seconds=VISIBILITY_SECONDS, dead_letter_after=plan.dead_letter_after
+        )
         self.state = MemoryState(self.clock, WINDOW)
         self.store = DictStore(self.clock)
         self.sent: dict[str, Sent] = {}

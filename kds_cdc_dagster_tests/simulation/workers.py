@@ -54,7 +54,13 @@ def worker_body(site: Site, actor: Actor) -> None:
 def _operate(site: Site, steps: Steps, intake: Intake) -> None:
     try:
         if steps.strikes("operator"):
-            sent = site.rng.choice(list(site.sent.values()), ) if site.sent else None
+            sent = (
+                site.rng.choice(
+                    list(site.sent.values()),
+                )
+                if site.sent
+                else None
+            )
             if sent is not None:
                 park_stream(intake, sent.wire.source, sent.wire.stream, "by hand")
         for record in list(site.state.streams(held_only=True))[:1]:

@@ -7,18 +7,21 @@ Source of the encodings: Debezium's converters as the catalogue declares them, o
 from __future__ import annotations
 
 from kds_cdc_dagster.core.values.decoder import UNAVAILABLE, Unavailable, compile_decoder
-from kds_cdc_dagster.core.values.encoding import Encoding, encoding_of
+from kds_cdc_dagster.core.values.encoding import Declared, Encoding, declared_type, encoding_of
 from kds_cdc_dagster.core.values.logical import LogicalType, logical_types
-from kds_cdc_dagster.core.values.target import TargetType, Undecodable, json_text, target_type
+from kds_cdc_dagster.core.values.target import Oversize, TargetType, Undecodable, json_text, target_type
 
 __all__ = [
     "UNAVAILABLE",
+    "Declared",
     "Encoding",
     "LogicalType",
+    "Oversize",
     "TargetType",
     "Unavailable",
     "Undecodable",
     "compile_decoder",
+    "declared_type",
     "encoding_of",
     "json_text",
     "logical_types",

@@ -80,7 +80,7 @@ def compile_decoder(column: Column, source: Source, logical: LogicalType | None 
         try:
             return _decoded(value, read, fit)
         except Undecodable as error:
-            raise Undecodable(error.rule, name) from None
+            raise type(error)(error.rule, name) from None
         except (ValueError, TypeError, KeyError, ArithmeticError):
             raise Undecodable(f"not a {kind} value", name) from None
 

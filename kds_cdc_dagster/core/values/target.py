@@ -43,6 +43,10 @@ class Undecodable(ValueError):
         super().__init__(f"column {column}: {rule}" if column else rule)
 
 
+class Oversize(Undecodable):
+    """A value of the right kind that is too big for its column: the source's column is wider."""
+
+
 class TargetType(NamedTuple):
     """A warehouse type: its kind, its length in bytes or digits, its scale."""
 
@@ -92,7 +96,7 @@ def _integer(target: TargetType, value: object) -> int:
     number = _whole(value)
     low, high = integer_range(target.kind)
     if not low <= number <= high:
-        raise Undecodable(f"number does not fit {target.kind}")
+        raise Oversize(f"number does not fit {target.kind}")
     return number
 
 
@@ -109,7 +113,7 @@ def _double(_: TargetType, value: object) -> float:
         raise Undecodable("not a number")
     number = float(value)
     if isinf(number) and value not in {inf, -inf}:
-        raise Undecodable("number is beyond a double")
+        raise Oversize("number is beyond a double")
     return number
 
 
@@ -120,9 +124,9 @@ def _decimal(target: TargetType, value: object) -> Decimal:
     try:
         fitted = _EXACT.quantize(number, Decimal((0, (1,), -target.scale)))
     except (Inexact, InvalidOperation):
-        raise Undecodable(f"digits beyond scale {target.scale} would be lost") from None
+        raise Oversize(f"digits beyond scale {target.scale} would be lost") from None
     if fitted and fitted.adjusted() + 1 + target.scale > (target.size or 0):
-        raise Undecodable(f"number needs more than {target.size} digits")
+        raise Oversize(f"number needs more than {target.size} digits")
     return fitted or fitted.copy_abs()  # no negative zero
 
 
@@ -150,7 +154,7 @@ def _boolean(_: TargetType, value: object) -> bool:
 def _text(target: TargetType, value: object) -> str:
     text = without_nul(_as_text(value))
     if target.size is not None and len(text) * 4 > target.size and len(text.encode()) > target.size:
-        raise Undecodable(f"text is longer than {target.size} bytes")
+        raise Oversize(f"text is longer than {target.size} bytes")
     return text
 
 
