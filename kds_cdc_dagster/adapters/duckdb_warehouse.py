@@ -51,6 +51,7 @@ class DuckdbDialect:
     def bytes_max(self, declared: str) -> int | None:
         """See the port: no limit of its own."""
         del declared
+        return None
 
     def widened(self, table: str, column: str, declared: str) -> str | None:
         """See the port."""

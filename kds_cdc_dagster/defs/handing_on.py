@@ -77,6 +77,6 @@ def _export_alone(parts: Pipeline, work: Work, rhythm: ExportRhythm, runs: Dagst
         and (is_end or rhythm.is_due(target, now))
         and runs.runs(batches[0]).state is not RunState.LIVE  # its own run may still export it
     ]
-    if due and (parts.is_driven or runs.may_export(now)):
+    if due and (parts.is_driven or runs.may_export()):
         work.exports = due
     work.deferred = set(marked) - riding - set(work.exports)

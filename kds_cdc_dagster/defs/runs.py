@@ -15,43 +15,55 @@ EXPORT_PAUSE_SECONDS = 60.0
 """After an export run that failed."""
 
 
+NOTED_WITHIN_SECONDS = 60.0
+"""A run notes its process as the first thing it does after its start (`defs.resources`)."""
+
+
 class DagsterRuns:
     """Looks runs up by tag. Replays and materializations by hand do not count: they carry no attempt."""
 
-    def __init__(self, instance: dg.DagsterInstance) -> None:
+    def __init__(self, instance: dg.DagsterInstance, now: float) -> None:
         self._instance = instance
+        self._now = now
 
     def runs(self, batch: str) -> Runs:
         """See `intake.offers.RunView`."""
-        found = self._instance.get_runs(filters=dg.RunsFilter(tags={TAG_BATCH: batch}))
-        own = [run for run in found if TAG_ATTEMPT in run.tags]
+        found = self._instance.get_run_records(filters=dg.RunsFilter(tags={TAG_BATCH: batch}))
+        own = [record for record in found if TAG_ATTEMPT in record.dagster_run.tags]
         if not own:
             return Runs(RunState.NONE, 0)
-        attempts = max(int(run.tags[TAG_ATTEMPT]) for run in own)
-        live = [self._is_live(run) for run in own]  # every one: each that is dead is reported
+        attempts = max(int(record.dagster_run.tags[TAG_ATTEMPT]) for record in own)
+        live = [self._is_live(record) for record in own]  # every one: each that is dead is reported
         return Runs(RunState.LIVE if any(live) else RunState.ENDED, attempts)
 
-    def may_export(self, now: float) -> bool:
+    def may_export(self) -> bool:
         """Whether no run of exports alone is live, and the last one did not just fail."""
         found = self._instance.get_run_records(filters=dg.RunsFilter(tags={TAG_KIND: "export"}), limit=1)
         if not found:
             return True
-        last = found[0].dagster_run
+        (last,) = found
         if self._is_live(last):
             return False
-        return last.status == dg.DagsterRunStatus.SUCCESS or now - (found[0].end_time or 0.0) > EXPORT_PAUSE_SECONDS
+        is_good = last.dagster_run.status == dg.DagsterRunStatus.SUCCESS
+        return is_good or self._now - (last.end_time or 0.0) > EXPORT_PAUSE_SECONDS
 
-    def _is_live(self, run: dg.DagsterRun) -> bool:
+    def _is_live(self, record: dg.RunRecord) -> bool:
         """Whether the run may still do something; one whose process died unseen is reported as failed.
 
         The default launcher watches its processes only as long as the code server lives (facts: no health check).
         """
+        run = record.dagster_run
         if run.status not in NOT_FINISHED_STATUSES:
             return False
-        host, _, process_id = run.tags.get(TAG_PROCESS, "").rpartition(":")
-        if run.status != dg.DagsterRunStatus.STARTED or host != socket.gethostname() or is_running(int(process_id)):
+        if run.status != dg.DagsterRunStatus.STARTED or not self._is_gone(record):
             return True
         again = self._instance.get_run_by_id(run.run_id)  # it may have ended well since it was read
         if again is not None and again.status in NOT_FINISHED_STATUSES:
             self._instance.report_run_failed(again, "The process that executed this run is gone.")
         return False
+
+    def _is_gone(self, record: dg.RunRecord) -> bool:
+        host, _, process_id = record.dagster_run.tags.get(TAG_PROCESS, "").rpartition(":")
+        if not process_id:  # it died before it could say who it is
+            return self._now - (record.start_time or self._now) > NOTED_WITHIN_SECONDS
+        return host == socket.gethostname() and not is_running(int(process_id))

@@ -66,7 +66,7 @@ def _tick(parts: Pipeline, name: str) -> TickReport:
 
 def hand_on(context: dg.SensorEvaluationContext, parts: Pipeline, report: TickReport) -> dg.SensorResult:
     """Request a run for every batch that waits without one, and for exports that are due; a bounded number a tick."""
-    work = waiting_work(parts, DagsterRuns(context.instance))
+    work = waiting_work(parts, DagsterRuns(context.instance, parts.clock.now()))
     for batch in [] if parts.is_driven else [*work.outbox.failed, *work.outbox.held]:
         context.log.error("batch %s is not handed on any more: see `kds-cdc status`", batch)
     if work.is_empty:

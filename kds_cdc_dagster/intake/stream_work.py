@@ -227,7 +227,7 @@ def conclude(work: StreamWork) -> None:
 def _conclude_refused(work: StreamWork, item: Item, change: Change, verdict: Verdict) -> None:
     reply = reply_of(work)
     known = work.answers.get(change.identity, frozenset())
-    if verdict is Verdict.SAFE_DUPLICATE or (verdict is Verdict.STALE and change.content_hash in known):
+    if verdict is Verdict.SAFE_DUPLICATE or change.content_hash in known:
         item.outcome = Outcome.SAFE_DUPLICATE
     elif verdict is Verdict.SUSPICIOUS_DUPLICATE or known:
         item.reject(Reason.SUSPICIOUS_DUPLICATE, f"identity {change.identity} was taken with other content")

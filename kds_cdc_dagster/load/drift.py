@@ -36,7 +36,9 @@ _BITS = {
     **dict.fromkeys(("int2", "smallint", "tinyint"), 16),
     **dict.fromkeys(("int4", "integer", "int", "mediumint", "serial", "year"), 32),
     **dict.fromkeys(("int8", "bigint"), 64),
-    **{"tinyint unsigned": 16, "smallint unsigned": 32, "mediumint unsigned": 32, "int unsigned": 64},
+    "tinyint unsigned": 16,
+    **dict.fromkeys(("smallint unsigned", "mediumint unsigned"), 32),
+    "int unsigned": 64,
 }
 _WIRE_BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 
@@ -112,10 +114,11 @@ def drift_seen(warehouse: Warehouse, schemas: Schemas) -> list[Seen]:
         )
         return tx.rows(query)
 
-    rows: Counter[tuple[str, str]] = Counter()
-    batches: Counter[tuple[str, str]] = Counter()
+    rows: Counter[tuple[str, str, str]] = Counter()
+    batches: Counter[tuple[str, str, str]] = Counter()
     for entity, text in warehouse.run(body):
         for name, count in msgspec.json.decode(text, type=dict[str, int]).items():
-            rows[entity, name] += count
-            batches[entity, name] += 1
-    return [Seen(entity, *name.split(" ", 1), n, batches[entity, name]) for (entity, name), n in rows.most_common()]
+            kind, _, column = name.partition(" ")
+            rows[entity, kind, column] += count
+            batches[entity, kind, column] += 1
+    return [Seen(*what, rows=count, batches=batches[what]) for what, count in rows.most_common()]

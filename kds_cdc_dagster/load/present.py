@@ -32,13 +32,21 @@ Tables = Mapping[str, Mapping[str, Type]]
 
 _WHOLE = {"smallint": 5, "integer": 10, "bigint": 19}
 """Digits that hold every number of the type."""
-_KINDS = {
-    **{"character varying": "varchar", "text": "varchar", "character": "varchar", "numeric": "decimal"},
-    **{"double precision": "double", "float8": "double", "int2": "smallint", "int": "integer", "int4": "integer"},
-    **{"int8": "bigint", "bool": "boolean", "time without time zone": "time", "super": "json", "jsonb": "json"},
-    **{"timestamp without time zone": "timestamp", "timestamp with time zone": "timestamptz"},
-    **{"bytea": "binary", "blob": "binary", "varbyte": "binary", "binary varying": "binary"},
+_NAMES = {
+    "smallint": ("int2",),
+    "integer": ("int", "int4"),
+    "bigint": ("int8",),
+    "double": ("double precision", "float8"),
+    "decimal": ("numeric",),
+    "boolean": ("bool",),
+    "varchar": ("character varying", "text", "character"),
+    "time": ("time without time zone",),
+    "timestamp": ("timestamp without time zone",),
+    "timestamptz": ("timestamp with time zone",),
+    "json": ("super", "jsonb"),
+    "binary": ("varbyte", "binary varying", "bytea", "blob"),
 }
+_KINDS = {name: kind for kind, names in _NAMES.items() for name in names}
 _SIZED = re.compile(r"^([a-z0-9 ]+?)(?:\((\d+)(?:,\s*(\d+))?\))?$")
 _WITH_SIZE = {"varchar", "decimal"}
 

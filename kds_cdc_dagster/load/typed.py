@@ -7,10 +7,9 @@ not have yet) is null and named in `_missing`: the fold and the merge keep the l
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -23,6 +22,7 @@ from kds_cdc_dagster.core.values import logical_types
 from kds_cdc_dagster.load import drift
 from kds_cdc_dagster.load.typed_columns import ColumnReader, ColumnResult, arrow_type
 from kds_cdc_dagster.load.typed_images import read_image
+from kds_cdc_dagster.load.typed_shapes import Shape, Shapes
 
 _JSON = msgspec.json.Encoder(decimal_format="number", order="deterministic")
 _INSTANT = pa.timestamp("us", "UTC")
@@ -45,8 +45,6 @@ _META: Sequence[tuple[str, pa.DataType]] = (
 
 _Missing = dict[int, set[str]]
 _Refused = dict[int, tuple[Reason, str]]
-SHAPES_MAX = 256
-"""Sets of column names remembered per part; a table has one or two at a time."""
 Refusal = tuple[int, Reason, str]
 """(index into the records, reason, detail that names column and rule)."""
 
@@ -90,18 +88,6 @@ def typed(records: pa.Table, entity: Entity, catalogue: Catalogue, *, bytes_max:
     return Typed(table, sorted(result.refused, key=lambda refusal: refusal[0]), result.drift)
 
 
-class _Shape(NamedTuple):
-    """What the column names of an image say, the same for every row of that shape."""
-
-    pick: Callable[[Mapping[str, Any]], tuple[Any, ...]]
-    """The values of the entity's columns, in order; None where the image has none."""
-    missing: tuple[str, ...]
-    extra: tuple[str, ...] = ()
-    refusal: str = ""
-    drifted: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
-    """Columns that the source dropped, and those that it widened."""
-
-
 def _parts(records: pa.Table, rules: tuple[Entity, Catalogue, BytesMax], result: Typed) -> list[_Part]:
     """Rows by source and wrapper schema: what decides how a column is read."""
     entity, catalogue, bytes_max = rules
@@ -140,57 +126,24 @@ class _Part:
         self._indices: list[int] = []
         self._rows: list[tuple[Any, ...]] = []
         self._extras: list[dict[str, Any]] = []
-        self._shapes: list[_Shape] = []
-        self._known: dict[tuple[str, ...], _Shape] = {}
+        self._shapes: list[Shape] = []
         self._names = tuple(self._readers)
-        key = frozenset(entity.primary_key)
-        self._of_delete = _Shape(self._picker(key), self._in_order(frozenset(self._names) - key))
-        self._of_truncate = _Shape(self._picker(frozenset()), self._names)
+        self._known = Shapes(self._names, entity.primary_key, source.on, self._widened)
 
     def add(self, record: int, op: str, row: Mapping[str, Any]) -> None:
         """Add a record's row. Of a delete's image only the key is real."""
         row = folded(row, self._source)
         if op == Op.TRUNCATE:
-            shape = self._of_truncate
+            shape = self._known.of_truncate
         elif op == Op.DELETE:
-            shape = self._of_delete
+            shape = self._known.of_delete
         else:
-            shape = self._shape(tuple(row))
+            shape = self._known.of(tuple(row))
         self._indices.append(record)
         self._rows.append(shape.pick(row))
         is_kept = self._source.on.new_column == "evolve"
         self._extras.append({name: row[name] for name in shape.extra} if is_kept else {})
         self._shapes.append(shape)
-
-    def _shape(self, names: tuple[str, ...]) -> _Shape:
-        found = self._known.get(names)
-        if found is None:
-            if len(self._known) >= SHAPES_MAX:
-                self._known.clear()
-            found = self._known[names] = self._new_shape(frozenset(names))
-        return found
-
-    def _new_shape(self, names: frozenset[str]) -> _Shape:
-        policy, columns = self._source.on, frozenset(self._names)
-        dropped, new = self._in_order(columns - names), tuple(sorted(names - columns))
-        widened = self._in_order(self._widened & names)
-        refusals = {
-            f"column {', '.join(widened)}: wider in the source": widened and policy.widened == "quarantine",
-            f"column {', '.join(dropped)}: dropped by the source": dropped and policy.dropped_column == "quarantine",
-            f"column {', '.join(new)}: not in the catalogue": new and policy.new_column == "quarantine",
-        }
-        refusal = "; ".join(text for text, is_refused in refusals.items() if is_refused)
-        unknown = () if policy.dropped_column == "evolve" else dropped
-        return _Shape(self._picker(names), unknown, new, refusal, (dropped, widened))
-
-    def _picker(self, present: Collection[str]) -> Callable[[Mapping[str, Any]], tuple[Any, ...]]:
-        if len(self._names) > 1 and all(name in present for name in self._names):
-            return itemgetter(*self._names)
-        names = tuple(name if name in present else None for name in self._names)
-        return lambda row: tuple(None if name is None else row.get(name) for name in names)
-
-    def _in_order(self, names: Collection[str]) -> tuple[str, ...]:
-        return tuple(name for name in self._readers if name in names)
 
     def table(self, result: Typed) -> pa.Table:
         """The part's typed rows; refusals and drift go to `result`."""
@@ -215,11 +168,11 @@ class _Part:
         for row, error in read.refused:
             kind = drift.kind_of(error)
             result.drift[kind, name] += name not in self._widened
-            if drift.is_refused(self._source, kind):
+            if name in self._entity.primary_key or drift.is_refused(self._source, kind):
                 refused.setdefault(row, (Reason.UNDECODABLE_VALUE, str(error)))
             else:
                 missing.setdefault(row, set()).add(name)
-                if self._source.on.incompatible == "evolve":
+                if kind == "incompatible" and self._source.on.incompatible == "evolve":
                     self._extras[row][name] = self._rows[row][self._names.index(name)]
         if read.nul_replaced:
             result.drift["nul_replaced", name] += read.nul_replaced
@@ -227,11 +180,8 @@ class _Part:
 
     def _count_drift(self, result: Typed) -> None:
         for shape, rows in Counter(self._shapes).items():
-            if shape is self._of_delete or shape is self._of_truncate:
-                continue
-            dropped, widened = shape.drifted
-            result.drift.update({("dropped_column", name): rows for name in dropped})
-            result.drift.update({("widened", name): rows for name in widened})
+            result.drift.update({("dropped_column", name): rows for name in shape.dropped})
+            result.drift.update({("widened", name): rows for name in shape.widened})
             result.drift.update({("new_column", name): rows for name in shape.extra})
 
     def _extra_text(self, extra: dict[str, Any], result: Typed) -> str | None:
@@ -262,5 +212,5 @@ class _Part:
     def _missing(self, more: _Missing) -> pa.Array:
         texts = [f",{','.join(shape.missing)}," if shape.missing else "" for shape in self._shapes]
         for row, names in more.items():
-            texts[row] = f",{','.join(self._in_order(names.union(self._shapes[row].missing)))},"
+            texts[row] = f",{','.join(self._known.in_order(names.union(self._shapes[row].missing)))},"
         return pa.array(texts, pa.string())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from kds_cdc_dagster.defs import names
 from kds_cdc_dagster.defs.handing_on import waiting_work
 from kds_cdc_dagster.defs.partitions import BATCHES
 from kds_cdc_dagster.defs.resources import PipelineResource
-from kds_cdc_dagster.defs.runs import DagsterRuns
+from kds_cdc_dagster.defs.runs import NOTED_WITHIN_SECONDS, DagsterRuns
 from kds_cdc_dagster.defs.sensors import IntakeFailed
 from kds_cdc_dagster.defs.upkeep import forget_partitions
 from kds_cdc_dagster.errors import StateUnavailable
@@ -116,19 +117,24 @@ def test_skip_reasons_inform(site: Site) -> None:
 def _started(instance: dg.DagsterInstance, batch: str, process: str) -> dg.DagsterRun:
     tags = {names.TAG_BATCH: batch, names.TAG_ATTEMPT: "1", names.TAG_PROCESS: process}
     job = definitions().resolve_job_def(names.BATCH_JOB)
-    return instance.create_run_for_job(job, tags=tags, status=dg.DagsterRunStatus.STARTED)
+    run = instance.create_run_for_job(job, tags=tags)
+    instance.report_dagster_event(dg.DagsterEvent("PIPELINE_START", run.job_name), run.run_id)
+    return run
 
 
 def test_a_run_whose_process_is_gone_is_failed_and_its_batch_offered_again(site: Site) -> None:
     """The launcher of a code server that died watches nothing any more; a run of another host is left alone."""
-    gone, elsewhere, alive = (sealed(site.parts.store, n) for n in (1, 2, 3))
+    gone, elsewhere, alive, silent = (sealed(site.parts.store, n) for n in (1, 2, 3, 4))
     with site.instance() as instance:
         dead = _started(instance, gone, f"{socket.gethostname()}:{_dead_process()}")
         _started(instance, elsewhere, "another-host:1")
         _started(instance, alive, f"{socket.gethostname()}:{os.getpid()}")
-        work = waiting_work(site.parts, DagsterRuns(instance))
+        _started(instance, silent, "")
+        work = waiting_work(site.parts, DagsterRuns(instance, time.time()))
         assert [(offer.manifest.batch, offer.attempt) for offer in work.outbox.offers] == [(gone, 2)]
-        assert work.outbox.live == 2
+        assert work.outbox.live == 3
+        later = waiting_work(site.parts, DagsterRuns(instance, time.time() + NOTED_WITHIN_SECONDS + 1))
+        assert [offer.manifest.batch for offer in later.outbox.offers] == [gone, silent]
         run = instance.get_run_by_id(dead.run_id)
         assert run is not None
         assert run.status == dg.DagsterRunStatus.FAILURE
@@ -147,7 +153,7 @@ def test_attempts_are_bounded_and_the_batch_is_then_shown(site: Site) -> None:
     batch = sealed(site.parts.store, 1)
     job = definitions().resolve_job_def(names.BATCH_JOB)
     with site.instance() as instance:
-        runs = DagsterRuns(instance)
+        runs = DagsterRuns(instance, time.time())
         for attempt in range(1, site.parts.settings.run_attempts_max + 1):
             (offer,) = waiting_work(site.parts, runs).outbox.offers
             assert offer.attempt == attempt
@@ -190,7 +196,7 @@ def test_what_a_tick_costs_does_not_grow_with_history(site: Site, monkeypatch: p
             waiting = sealed(site.parts.store, 1_000 + len(costs))
             counting = Counting(site.parts.store)
             monkeypatch.setattr(site.parts, "store", counting)
-            waiting_work(site.parts, DagsterRuns(instance))
+            waiting_work(site.parts, DagsterRuns(instance, time.time()))
             monkeypatch.undo()
             costs.append(counting.calls)
             outbox.leave(site.parts.store, waiting)

@@ -39,6 +39,7 @@ def rewritten(given: Given, number: int, **changes: object) -> str:
 
 
 def problems(given: Given) -> str:
+    """What the audit says, a line each."""
     return "\n".join(audit(given.store).problems)
 
 

@@ -60,6 +60,7 @@ class History:
 
 
 def drain(ticker: Ticker) -> None:
+    """One tick, after visibility ended, until the queue is empty."""
     ticker.intake.ports.clock.sleep(31.0)
     report = ticker.tick(budget_seconds=1e9, wait_seconds=0.0, is_draining=True)
     assert report.is_drained, report.line()
@@ -167,7 +168,7 @@ def test_a_late_redelivery_of_the_old_history_is_no_new_history() -> None:
 
 
 def test_a_late_redelivery_of_an_earlier_epoch_changes_nothing_in_the_new_one() -> None:
-    """Its position is above the new epoch's, its marker is gone: the durable records know it, and what follows flows."""
+    """Its position is above the new epoch's, its marker is gone: the durable records know it."""
     history = History("auto")
     worker = history.worker("a")
     history.send("binlog-0", 5, 9)

@@ -15,10 +15,12 @@ from kds_cdc_dagster_tests.intake.given import DEAD_AFTER_SECONDS, Given, drain,
 
 
 def is_segment(key: str, *_: object) -> bool:
+    """Whether a segment is put."""
     return key.startswith("journal/")
 
 
 def always(*_: object) -> bool:
+    """At the first such call."""
     return True
 
 

@@ -21,6 +21,7 @@ def identity(number: int) -> str:
 
 
 def content_hash(number: int) -> str:
+    """A hash that tells its number."""
     return f"{number:016x}"
 
 

@@ -21,15 +21,18 @@ ODD = "a/b %|é:\x01"
 
 @pytest.fixture
 def store() -> DictStore:
+    """An empty store."""
     return DictStore(ManualClock())
 
 
 def columns(rows: int) -> dict[str, list[Any]]:
+    """Columns of a segment, something in each."""
     values: dict[str, Any] = {"string": "text", "int64": 7, "int32": 3, "binary": b"\x00body"}
     return {field.name: [values[str(field.type)]] * rows for field in segment.SCHEMA}
 
 
 def put(store: DictStore, claim: str, *slots: int) -> None:
+    """Put segments into a claim's log."""
     for slot in slots:
         store.create(keys.segment(SegmentId(claim, slot)), segment.encode(columns(1), {}))
 

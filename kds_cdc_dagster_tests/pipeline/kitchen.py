@@ -6,7 +6,7 @@ from random import Random
 from typing import Any
 
 from kds_cdc_dagster.ports import Message
-from kds_cdc_dagster_tests.synthetic.database import Database, Row
+from kds_cdc_dagster_tests.synthetic.database import Database, Row, Transaction
 from kds_cdc_dagster_tests.synthetic.engine import Engine
 from kds_cdc_dagster_tests.synthetic.forms import body
 from kds_cdc_dagster_tests.synthetic.mode import Mode
@@ -23,7 +23,7 @@ class Kitchen:
         self._mode = mode or Mode()
         self._dice = Random(7)
         self.database = Database(self._mode, self._dice)
-        self._engine = Engine(self.database)
+        self.engine = Engine(self.database)
         self._sent = 0
 
     def ticket(self, ticket_id: int, **values: Any) -> Message:
@@ -47,11 +47,25 @@ class Kitchen:
         transaction.update("kitchen_ticket", [(ticket_id,)], {"ticket_id": new_id})
         return self._streamed(transaction)
 
-    def _streamed(self, transaction: Any) -> list[Message]:
+    def read(self) -> list[Message]:
+        """An incremental snapshot of the tickets, alone in its window."""
+        begun = len(self.engine.events)
+        self.engine.open_window()
+        self.engine.close_window("kitchen_ticket", dict(self.database.rows["kitchen_ticket"]), [])
+        return self._messages(begun)
+
+    def commit(self, transaction: Transaction) -> list[Message]:
+        """Commit a transaction that was left open."""
+        return self._streamed(transaction)
+
+    def _streamed(self, transaction: Transaction) -> list[Message]:
         transaction.commit()
-        begun = len(self._engine.events)
-        self._engine.stream(transaction)
-        events = [event for event in self._engine.events[begun:] if event.document is not None]
+        begun = len(self.engine.events)
+        self.engine.stream(transaction)
+        return self._messages(begun)
+
+    def _messages(self, begun: int) -> list[Message]:
+        events = [event for event in self.engine.events[begun:] if event.document is not None]
         found = [(body(event, self._mode, self._dice) or "", event.group) for event in events]
         self._sent += len(found)
         return [Message(text, group, f"kitchen-{self._sent}-{number}") for number, (text, group) in enumerate(found)]

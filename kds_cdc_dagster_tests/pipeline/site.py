@@ -55,6 +55,7 @@ class Site:
                 if deliveries:
                     self.counts.update(ticker.intake.round(deliveries))
                     ticker.intake.seal_if_due(is_backlogged=False)
+            tickers.reverse()  # a lone group goes to whoever asks first
         for ticker in tickers:
             ticker.intake.seal(CloseReason.DRAIN)
 

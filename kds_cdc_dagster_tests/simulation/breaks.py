@@ -139,7 +139,7 @@ BREAKS = {
     "writes-in-doubt": _break("zombie expiry lost_state", 1, stream_records, "decide", _writing_in_doubt),
     "siblings-unasked": _break("forget refused_delete", 1, stream_records, "decide", _siblings_unasked),
     "adoption-without-end": _break("adopt crash zombie", 1, adoption, "closed_tail", Tail),
-    "adoption-without-settle": _break("crash operator", 1, adoption, "settle", _nothing),
+    "adoption-without-settle": _break("crash forget", 1, adoption, "settle", _nothing),
     "round-without-settle": _break("crash", 1, rounds, "settle", _nothing),
     "claim-kept": _break("lost_state failed_store zombie", 1, Intake, "_after_failure", _keep_claim),
     "claim-before-heartbeat": _break("failed_store crash", 1, Tenure, "take", _claim_first),

@@ -42,11 +42,13 @@ class Rows:
 
 
 def encode(columns: Mapping[str, Sequence[object]], counts: Mapping[str, int]) -> bytes:
+    """As `segment.encode`."""
     ordered = [list(columns[name]) for name in SCHEMA.names]
     return msgspec.msgpack.encode([ordered, sorted(counts.items())])
 
 
 def decode(id_: SegmentId, body: bytes) -> Segment | None:
+    """As `segment.decode`."""
     return None if body == END else _decoded(id_, body)
 
 

@@ -207,10 +207,10 @@ def _turn_of_calm(site: Site, worker: str) -> bool:
         return False
     held = {(record.source, record.stream) for record in site.state.streams(held_only=True)}
     by_hand = {stream for stream in parked.held_streams(site.store) if _is_held_by_hand(site, *stream)}
-    is_released = all([_is_released(ticker, *stream) for stream in sorted(held | by_hand)])
+    failed = [stream for stream in sorted(held | by_hand) if not _is_released(ticker, *stream)]
     ticker.close()
     is_drained = site.queue.depth().is_empty and not site.queue.dead_letters()
-    return is_released and is_drained and not report.failure and not list(claims.open_claims(site.store))
+    return not failed and is_drained and not report.failure and not list(claims.open_claims(site.store))
 
 
 def _is_released(ticker: Ticker, source: str, stream: str) -> bool:

@@ -12,7 +12,7 @@ from kds_cdc_dagster_tests.simulation.checks import findings
 from kds_cdc_dagster_tests.simulation.codec import quick_segments
 from kds_cdc_dagster_tests.simulation.plan import focused
 from kds_cdc_dagster_tests.simulation.ports import Steps
-from kds_cdc_dagster_tests.simulation.schedule import settle_down, send
+from kds_cdc_dagster_tests.simulation.schedule import send, settle_down
 from kds_cdc_dagster_tests.simulation.site import DEAD_AFTER_SECONDS, VISIBILITY_SECONDS, Site
 from kds_cdc_dagster_tests.simulation.traffic import Wire
 from kds_cdc_dagster_tests.simulation.workers import counted_tokens, ticker_of

@@ -128,7 +128,7 @@ class Engine:
         head |= {"ts_ms": ts_us // 1000, "snapshot": snapshot}
         tail = {"ts_us": ts_us, "ts_ns": ts_us * 1000}
         if mode.is_binlog:
-            return {**head, "db": "kds", "sequence": None, **tail, "table": table.name, **self._binlog(place, snapshot)}
+            return {**head, "db": "kds", "sequence": None, **tail, "table": table.name, **self._binlog(place)}
         last = None if self._last_commit is None else str(self._last_commit)
         sequence = json.dumps([last, str(place.lsn)], separators=(",", ":"))
         head |= {"db": "postgres", "sequence": sequence, **tail, "schema": "kds", "table": table.name}
@@ -136,12 +136,12 @@ class Engine:
         known = {"txId": None if is_incremental else transaction, "lsn": None if is_incremental else place.lsn}
         return {**head, **known, "xmin": None, "origin": None, "origin_lsn": None}
 
-    def _binlog(self, place: Place, snapshot: str) -> Document:
-        mode, is_snapshot = self.database.mode, snapshot not in {"false", "incremental"}
+    def _binlog(self, place: Place) -> Document:
+        mode = self.database.mode
         gtid = f"0-{SERVER_ID}-{self._commits}" if mode.connector == "mariadb" else f"{_GTID_UUID}:{self._commits}"
         return {
-            "server_id": 0 if is_snapshot else SERVER_ID,
-            "gtid": gtid if mode.has_gtid and not is_snapshot else None,
+            "server_id": SERVER_ID,
+            "gtid": gtid if mode.has_gtid else None,
             "file": f"mariadb-bin.{place.file:06d}",
             "pos": place.pos,
             "row": place.row,
@@ -150,15 +150,19 @@ class Engine:
         }
 
     def snapshot(self, names: Iterable[str] = (), *, until: int | None = None) -> None:
-        """Read tables whole (all of them: initial), at one position; interrupted after `until` rows."""
-        database = self.database
-        place = replace(database.log.write(database.mode), row=0)
-        read = [
-            (database.tables[name], row) for name in names or database.tables for row in database.rows[name].values()
-        ]
+        """Read tables whole: all of them at one new position (initial; interrupted after `until` rows), or, when
+        named, at the offset where streaming stands (blocking, on demand).
+        """
+        database, is_blocking = self.database, bool(names)
+        place = self._at if is_blocking else replace(database.log.write(database.mode), row=0)
+        tables = [database.tables[name] for name in names or database.tables]
+        read = [(table, row) for table in tables for row in database.rows[table.name].values()]
         for number, (table, row) in enumerate(read[:until]):
             mark = _mark_of([table.name for table, _ in read], number)
-            self._read(table, row, self._source(table, place, 834, mark))
+            source = self._source(table, place, 834, mark)
+            if database.mode.is_binlog and not is_blocking:
+                source |= {"server_id": 0, "gtid": None}
+            self._read(table, row, source)
 
     def _read(self, table: Table, row: Row, source: Document) -> None:
         envelope = {"before": None, "after": self._image(table, row), "source": source, "transaction": None, "op": "r"}
