@@ -1,17 +1,12 @@
-"""DuckDB as the warehouse: a file that one process at a time opens, for one transaction each.
+"""DuckDB as the warehouse: a file that one process at a time opens (`duckdb_file`).
 
-Callers wait for each other at a lock file, so that status, sensors and runs work side by side;
-nobody keeps the database open between transactions.
+Callers wait for each other, so that status, sensors and runs work side by side.
 """
 
 from __future__ import annotations
 
-import fcntl
-import re
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from threading import BoundedSemaphore
 from typing import Any, TypeVar
@@ -20,13 +15,13 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kds_cdc_dagster.errors import LoadRefused, WarehouseBusy
+from kds_cdc_dagster.adapters.duckdb_file import DuckdbFile, first_line
+from kds_cdc_dagster.errors import LoadRefused
 from kds_cdc_dagster.journal.keys import part
 from kds_cdc_dagster.ports import ExportFile, LoadArtifact, ObjectStore, Transaction, Warehouse
 
 T = TypeVar("T")
 
-_POLL_SECONDS = 0.01
 _TYPES = {"uuid": "VARCHAR", "text": "VARCHAR", "binary": "BLOB"}
 _LANDING = {"time": "VARCHAR", "binary": "VARCHAR", "json": "VARCHAR", "timestamptz": "TIMESTAMP"}
 
@@ -128,11 +123,9 @@ class DuckdbWarehouse:
         wait_seconds: float = 120.0,
     ) -> None:
         self.dialect = DuckdbDialect()
-        self._path = path
         self._store = store
-        self._wait_seconds = wait_seconds
         self._threads = threads
-        self._config: dict[str, Any] = {
+        config = {
             "threads": threads,
             "memory_limit": memory_limit,
             "TimeZone": "UTC",
@@ -140,11 +133,11 @@ class DuckdbWarehouse:
             # No network: everything this package needs is built in.
             "autoinstall_known_extensions": False,
         }
-        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = DuckdbFile(path, config, wait_seconds=wait_seconds)
 
     def run(self, body: Callable[[Transaction], T], *, lock: str = "") -> T:
         """See the port. The file is the lock: all transactions exclude each other."""
-        with self._opened(lock) as connection:
+        with self._file.opened(lock) as connection:
             connection.execute("BEGIN")
             try:
                 answer = body(_Transaction(connection, self._store, self._threads))
@@ -155,7 +148,7 @@ class DuckdbWarehouse:
                 duckdb.ProgrammingError,
                 duckdb.NotSupportedError,
             ) as error:
-                raise LoadRefused("DuckDB refused a statement", lock=lock, cause=_first_line(error)) from error
+                raise LoadRefused("DuckDB refused a statement", lock=lock, cause=first_line(error)) from error
             return answer
 
     def alter(self, statement: str) -> None:
@@ -163,48 +156,8 @@ class DuckdbWarehouse:
         self.run(lambda tx: tx.execute(statement))
 
     def close(self) -> None:
-        """Nothing stays open between transactions."""
-
-    @contextmanager
-    def _opened(self, lock: str) -> Iterator[duckdb.DuckDBPyConnection]:
-        """Closing without COMMIT rolls back."""
-        until = time.monotonic() + self._wait_seconds
-        with self._path.with_name(self._path.name + ".lock").open("w") as gate:
-            _acquire(gate.fileno(), until, lock)
-            connection = self._connect(until, lock)
-            try:
-                yield connection
-            finally:
-                connection.close()
-
-    def _connect(self, until: float, lock: str) -> duckdb.DuckDBPyConnection:
-        """A reader outside this package (the DuckDB shell, a notebook) may have the file open."""
-        while True:
-            try:
-                return duckdb.connect(str(self._path), config=self._config)
-            except duckdb.IOException as error:
-                if "lock" not in str(error) or time.monotonic() >= until:
-                    raise WarehouseBusy(
-                        "the DuckDB file cannot be opened", lock=lock, cause=_first_line(error)
-                    ) from error
-            time.sleep(_POLL_SECONDS)
-
-
-def _acquire(descriptor: int, until: float, lock: str) -> None:
-    while True:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() >= until:
-                raise WarehouseBusy("the DuckDB file stays locked", lock=lock) from None
-            time.sleep(_POLL_SECONDS)
-        else:
-            return
-
-
-def _first_line(error: Exception) -> str:
-    """The message's kind and first line; quoted values, which may be row data, are cut out."""
-    return re.sub(r"""(['"]).*?\1""", "…", str(error).partition("\n")[0])
+        """Give the file up at once; otherwise that happens a moment after the last transaction."""
+        self._file.close()
 
 
 _: type[Warehouse] = DuckdbWarehouse

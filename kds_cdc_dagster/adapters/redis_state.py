@@ -27,7 +27,7 @@ from urllib.parse import quote, unquote
 from kds_cdc_dagster.adapters import redis_scripts
 from kds_cdc_dagster.adapters.life_ids import next_life
 from kds_cdc_dagster.adapters.marker_window import MarkerWindow
-from kds_cdc_dagster.adapters.redis_findings import findings
+from kds_cdc_dagster.adapters.redis_findings import ServerFinding, findings
 from kds_cdc_dagster.adapters.redis_rows import (
     decide_arguments,
     decide_replies,
@@ -165,10 +165,10 @@ class RedisState:
                         yield record
                     seen.add(name)
 
-    def findings(self) -> list[str]:
-        """What an operator should change on the server; empty if nothing (`kds-cdc doctor`)."""
+    def findings(self) -> list[ServerFinding]:
+        """What an operator should change on the servers; empty if nothing (`kds-cdc doctor`)."""
         with self._turns.sorted_errors():
-            return [text for server in self._turns.servers() for text in findings(server)]
+            return [found for server in self._turns.servers() for found in findings(server)]
 
     def close(self) -> None:
         """Give connections back."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
+import msgspec
+
 from kds_cdc_dagster.adapters.sqs_access import SqsAccess
 from kds_cdc_dagster.adapters.sqs_inbox import SqsInbox
 from kds_cdc_dagster.adapters.sqs_large_bodies import LargeBodies
@@ -42,6 +44,16 @@ def open_dead_letters(settings: Settings, *, clock: Clock) -> SqsInbox:
 def open_outbound(settings: Settings, *, clock: Clock) -> SqsOutbound:
     """The change queue's write side."""
     return SqsOutbound(_wire(settings, settings.sqs_queue_url, clock), parallel=_parallel(settings))
+
+
+def queue_attributes(settings: Settings, queue_url: str, *, clock: Clock) -> dict[str, str]:
+    """All attributes of a queue. Raises SettingsError, TransientError."""
+    wire = _wire(settings, queue_url, clock)
+    try:
+        reply = wire.ask("GetQueueAttributes", {"AttributeNames": ["All"]})
+        return msgspec.json.decode(reply, type=dict[str, dict[str, str]])["Attributes"]
+    finally:
+        wire.close()
 
 
 def _access(settings: Settings, queue_url: str) -> SqsAccess:

@@ -14,6 +14,7 @@ _COMMANDS = {
     "run": "kds_cdc_dagster.cli.run",
     "worker": "kds_cdc_dagster.cli.worker",
     "status": "kds_cdc_dagster.cli.status",
+    "doctor": "kds_cdc_dagster.cli.doctor",
     "streams": "kds_cdc_dagster.cli.streams",
     "park": "kds_cdc_dagster.cli.streams",
     "release": "kds_cdc_dagster.cli.streams",

@@ -22,7 +22,7 @@ from kds_cdc_dagster.intake.judge import Judge
 from kds_cdc_dagster.intake.rebuild import rebuild
 from kds_cdc_dagster.intake.round import Round, RoundResult
 from kds_cdc_dagster.intake.sealing import OpenBatch, seal
-from kds_cdc_dagster.intake.stream_work import LineageBroken
+from kds_cdc_dagster.intake.stream_work import LineageBroken, old_history
 from kds_cdc_dagster.intake.tenure import Incumbent, Tenure
 from kds_cdc_dagster.journal import epochs, index
 from kds_cdc_dagster.journal.epochs import SourceEpoch
@@ -133,7 +133,7 @@ class Intake:
         try:
             result = self._take_in(deliveries, is_release=False)
         except _GIVE_UP as error:
-            old = deliveries[: _old_history(deliveries, error)]
+            old = deliveries[: old_history(deliveries, error)]
             self.ports.inbox.release([delivery.receipt for delivery in deliveries[len(old) :]])
             if old:
                 return self.round(old)
@@ -148,7 +148,7 @@ class Intake:
         try:
             return self._take_in(deliveries, is_release=True).counts
         except _GIVE_UP as error:
-            at = _old_history(deliveries, error)
+            at = old_history(deliveries, error)
             if at:
                 return names.total(self.take_released(deliveries[:at]), self.take_released(deliveries[at:]))
             raise GivenUp(f"{type(error).__name__}: {error}") from error
@@ -169,7 +169,7 @@ class Intake:
                 is_release=is_release,
             )
         except Exception as error:  # whatever it was: the decision may have written markers for this slot
-            lost = len(deliveries) - _old_history(deliveries, error)
+            lost = len(deliveries) - old_history(deliveries, error)
             self._after_failure(error, lost, is_written=claim.next_slot > slot, is_release=is_release)
             raise
         self._keep(claim.id, result)
@@ -259,9 +259,3 @@ class Intake:
         if heartbeat is not None and self.life is not None:
             self._adoption.adopt(self.life, heartbeat, CloseReason.DRAIN)
             self.tenure.claim = None
-
-
-def _old_history(deliveries: Sequence[Delivery], error: Exception) -> int:
-    """How many deliveries come before the one at which a lineage broke: the old history is taken in first."""
-    at = error.at if isinstance(error, LineageBroken) else None
-    return 0 if at is None else deliveries.index(at)

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -29,6 +29,12 @@ class LineageBroken(Exception):
         self.at = at
         """Set if the old history goes on in the same round: what came before this delivery must be taken in first."""
         super().__init__(reason)
+
+
+def old_history(deliveries: Sequence[Delivery], error: Exception) -> int:
+    """How many of a round's deliveries come before the one at which a lineage broke: they are taken in first."""
+    at = error.at if isinstance(error, LineageBroken) else None
+    return 0 if at is None else deliveries.index(at)
 
 
 @dataclass(slots=True)

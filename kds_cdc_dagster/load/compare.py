@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from kds_cdc_dagster.load import ledger
+from kds_cdc_dagster.load import ledger, truncates
 from kds_cdc_dagster.load.evidence import EVIDENCE, evidence_columns
 from kds_cdc_dagster.load.layout import Layout, listed, literal, same, staged_columns
 from kds_cdc_dagster.load.merge import MergeReport, apply_evidence
@@ -105,13 +105,22 @@ def _swap(
     tx: Transaction, live: Layout, replayed: Layout, label: str, code_version: str, now: Callable[[], float]
 ) -> MergeReport:
     started_at = now()
-    report = MergeReport(live.target.name, f"{SWAP}-{label}", "", ledger.last_sequence(tx, live) + 1)
+    sequence = ledger.last_sequence(tx, live) + 1
+    truncated = sum(truncates.apply_one(tx, live, truncate, sequence) for truncate in _truncates(tx, replayed))
+    report = MergeReport(live.target.name, f"{SWAP}-{label}", "", sequence, truncated=truncated)
     _collect(tx, live, replayed)
     report = apply_evidence(tx, live, report, started_at, is_replay=True)
     lags = {"lag_max_seconds": None, "lag_avg_seconds": None}  # old changes: their age is no lag of the pipeline
     report = msgspec.structs.replace(report, duration_seconds=now() - started_at, **lags)
     ledger.record(tx, live, report, code_version=code_version, applied_at=datetime.fromtimestamp(now(), UTC))
     return report
+
+
+def _truncates(tx: Transaction, replayed: Layout) -> list[tuple[str, str, str]]:
+    """What the replay knows of truncates; live may lack one, and with it what it removed."""
+    table = replayed.schemas.op("truncates")
+    query = f"SELECT _source, _relation, _row_order FROM {table} WHERE schema_name = ? AND target = ?"
+    return [(str(a), str(b), str(c)) for a, b, c in tx.rows(query, replayed.scope)]
 
 
 def _collect(tx: Transaction, live: Layout, replayed: Layout) -> None:

@@ -214,22 +214,11 @@ def _later_read(order: str, delete: str) -> tuple[str, str]:
 def _fill(tx: Transaction, layout: Layout, column: str) -> None:
     """Give the create halves the value that the old key's newest setter below the delete has."""
     ids = [*layout.key, "_row_order"]
-    on = " AND ".join([same(_TABLE, "x", "m"), *(f"x.{name} = m.old_{name}" for name in layout.entity.primary_key)])
-    columns = listed([*_TABLE, *layout.entity.primary_key, column, "_image_order", "_missing", "_kept", "_op"])
-    setters = (
-        f"SELECT x.*, {setter_order(column)} AS _p, {is_known(column)} AS _k FROM (SELECT {columns} FROM {_SOURCES} "
-        f"UNION ALL SELECT {columns} FROM {EVIDENCE} WHERE _op = 'c') x"
-    )
-    is_later, is_open = _later_read("x._p", "m.old_row_order")
-    known = (
-        f"SELECT {listed(ids, 'm')}, x.{column} AS _value, x._k, x._p, "
-        f"CASE WHEN {is_later} THEN 1 ELSE 0 END AS _later "
-        f"FROM {_touched_moves(layout)} m JOIN ({setters}) x ON {on} "
-        f"WHERE x._p <> '' AND x._p < m.old_row_order AND NOT ({is_later} AND NOT ({is_open}))"
-    )
+    # A stored row of a create half's order has what was found for it so far, which may be of an earlier life.
     ranked = (
-        f"SELECT k.*, ROW_NUMBER() OVER (PARTITION BY {listed(ids, 'k')} "
-        f"ORDER BY k._later, CASE WHEN k._later = 0 THEN k._p END DESC, k._p, k._k DESC) AS _place FROM ({known}) k"
+        f"SELECT k.*, ROW_NUMBER() OVER (PARTITION BY {listed(ids, 'k')} ORDER BY k._later, "
+        "CASE WHEN k._later = 0 THEN k._p END DESC, k._p, k._is_half DESC, k._k DESC) AS _place "
+        f"FROM ({_setters_below(layout, column)}) k"
     )
     tx.execute(f"DROP TABLE IF EXISTS {_FOUND}")
     tx.execute(f"CREATE TEMP TABLE {_FOUND} AS SELECT * FROM ({ranked}) r WHERE _place = 1 AND _k = 1")
@@ -239,4 +228,22 @@ def _fill(tx: Transaction, layout: Layout, column: str) -> None:
         f"_missing = CASE WHEN {rest} = ',' THEN '' ELSE {rest} END "
         f"FROM {_FOUND} f WHERE {same(ids, EVIDENCE, 'f')} AND {EVIDENCE}._op = 'c' "
         f"AND POSITION(',{column},' IN {EVIDENCE}._missing) > 0"
+    )
+
+
+def _setters_below(layout: Layout, column: str) -> str:
+    """Query: per touched move, what sets the column of its old key below the delete half."""
+    on = " AND ".join([same(_TABLE, "x", "m"), *(f"x.{name} = m.old_{name}" for name in layout.entity.primary_key)])
+    columns = listed([*_TABLE, *layout.entity.primary_key, column, "_image_order", "_missing", "_kept", "_op"])
+    setters = (
+        f"SELECT x.*, {setter_order(column)} AS _p, {is_known(column)} AS _k FROM "
+        f"(SELECT {columns}, 0 AS _is_half FROM {_SOURCES} "
+        f"UNION ALL SELECT {columns}, 1 AS _is_half FROM {EVIDENCE} WHERE _op = 'c') x"
+    )
+    is_later, is_open = _later_read("x._p", "m.old_row_order")
+    return (
+        f"SELECT {listed([*layout.key, '_row_order'], 'm')}, x.{column} AS _value, x._k, x._p, x._is_half, "
+        f"CASE WHEN {is_later} THEN 1 ELSE 0 END AS _later "
+        f"FROM {_touched_moves(layout)} m JOIN ({setters}) x ON {on} "
+        f"WHERE x._p <> '' AND x._p < m.old_row_order AND NOT ({is_later} AND NOT ({is_open}))"
     )

@@ -17,10 +17,11 @@ def apply(tx: Transaction, layout: Layout, batch: str, sequence: int) -> int:
         f"SELECT _source, _relation, MAX(_row_order) FROM ({parts}) t GROUP BY _source, _relation",
         [batch] * len(layout.target.from_),
     )
-    return sum(_apply_one(tx, layout, truncate, sequence) for truncate in found)
+    return sum(apply_one(tx, layout, truncate, sequence) for truncate in found)
 
 
-def _apply_one(tx: Transaction, layout: Layout, truncate: tuple[str, str, str], sequence: int) -> int:
+def apply_one(tx: Transaction, layout: Layout, truncate: tuple[str, str, str], sequence: int) -> int:
+    """Remember one truncate (source, relation, row order) and remove rows at or below it; returns how many."""
     relation, order = truncate[:2], truncate[2]
     table = layout.schemas.op("truncates")
     where = "schema_name = ? AND target = ? AND _source = ? AND _relation = ?"

@@ -17,11 +17,11 @@ import pyarrow.compute as pc
 
 from kds_cdc_dagster.core.catalogue import Catalogue, Entity, Source
 from kds_cdc_dagster.core.change import Op, Reason
-from kds_cdc_dagster.core.contracts.tables import folded
+from kds_cdc_dagster.core.contracts.tables import FOLDED, folded
 from kds_cdc_dagster.core.values import logical_types
 from kds_cdc_dagster.load import drift
 from kds_cdc_dagster.load.typed_columns import ColumnReader, ColumnResult, arrow_type
-from kds_cdc_dagster.load.typed_images import read_image
+from kds_cdc_dagster.load.typed_images import WholeImages, read_image
 from kds_cdc_dagster.load.typed_shapes import Shape, Shapes
 
 _JSON = msgspec.json.Encoder(decimal_format="number", order="deterministic")
@@ -43,6 +43,7 @@ _META: Sequence[tuple[str, pa.DataType]] = (
     ("_record", pa.int32()),  # index into the records
 )
 
+_WHOLE_OPS = frozenset({Op.CREATE.value, Op.UPDATE.value, Op.READ.value})
 _Missing = dict[int, set[str]]
 _Refused = dict[int, tuple[Reason, str]]
 Refusal = tuple[int, Reason, str]
@@ -93,7 +94,12 @@ def _parts(records: pa.Table, rules: tuple[Entity, Catalogue, BytesMax], result:
     entity, catalogue, bytes_max = rules
     parts: dict[tuple[str, bytes | None], _Part] = {}
     sources, ops, bodies = (records.column(name).to_pylist() for name in ("source", "op", "body"))
+    whole = WholeImages([column.name for column in entity.columns])
     for record, (source, op, body) in enumerate(zip(sources, ops, bodies, strict=True)):
+        part = parts.get((source, None))
+        if part is not None and part.is_whole(op) and (values := whole.read(body)) is not None:
+            part.add_whole(record, values)
+            continue
         image = read_image(body, op)
         if image is None:
             result.refused.append((record, Reason.UNDECODABLE_VALUE, "no row image in the body"))
@@ -125,10 +131,22 @@ class _Part:
         self._extra_bytes_max = bytes_max("text")
         self._indices: list[int] = []
         self._rows: list[tuple[Any, ...]] = []
-        self._extras: list[dict[str, Any]] = []
+        self._extras: dict[int, dict[str, Any]] = {}
         self._shapes: list[Shape] = []
         self._names = tuple(self._readers)
         self._known = Shapes(self._names, entity.primary_key, source.on, self._widened)
+        self._whole = self._known.of(self._names)
+        self._is_folded = source.connector in FOLDED
+
+    def is_whole(self, op: str) -> bool:
+        """Whether a change of this kind may have an image that is taken as it stands."""
+        return op in _WHOLE_OPS and not self._is_folded
+
+    def add_whole(self, record: int, values: tuple[Any, ...]) -> None:
+        """Add a record whose image has the entity's columns, no more and no less."""
+        self._indices.append(record)
+        self._rows.append(values)
+        self._shapes.append(self._whole)
 
     def add(self, record: int, op: str, row: Mapping[str, Any]) -> None:
         """Add a record's row. Of a delete's image only the key is real."""
@@ -139,10 +157,10 @@ class _Part:
             shape = self._known.of_delete
         else:
             shape = self._known.of(tuple(row))
+        if shape.extra and self._source.on.new_column == "evolve":
+            self._extras[len(self._rows)] = {name: row[name] for name in shape.extra}
         self._indices.append(record)
         self._rows.append(shape.pick(row))
-        is_kept = self._source.on.new_column == "evolve"
-        self._extras.append({name: row[name] for name in shape.extra} if is_kept else {})
         self._shapes.append(shape)
 
     def table(self, result: Typed) -> pa.Table:
@@ -173,7 +191,7 @@ class _Part:
             else:
                 missing.setdefault(row, set()).add(name)
                 if kind == "incompatible" and self._source.on.incompatible == "evolve":
-                    self._extras[row][name] = self._rows[row][self._names.index(name)]
+                    self._extras.setdefault(row, {})[name] = self._rows[row][self._names.index(name)]
         if read.nul_replaced:
             result.drift["nul_replaced", name] += read.nul_replaced
         return read.array
@@ -186,8 +204,6 @@ class _Part:
 
     def _extra_text(self, extra: dict[str, Any], result: Typed) -> str | None:
         """JSON of what the catalogue has no column for; left out, and counted, where the warehouse cannot take it."""
-        if not extra:
-            return None
         text = _JSON.encode(extra)
         if self._extra_bytes_max is not None and len(text) > self._extra_bytes_max:
             result.drift.update({("extra_too_long", name): 1 for name in extra})
@@ -204,10 +220,16 @@ class _Part:
             relation,
             *(taken[name] for name in plain),
             self._missing(missing),
-            pa.array([self._extra_text(extra, result) for extra in self._extras], pa.string()),
+            self._extra_texts(result),
             *(taken[name].cast(pa.timestamp("ms", "UTC")).cast(_INSTANT) for name in ("occurred_at_ms", "sent_at_ms")),
             pa.array(self._indices, pa.int32()),
         ]
+
+    def _extra_texts(self, result: Typed) -> pa.Array:
+        texts: list[str | None] = [None] * len(self._rows)
+        for row, extra in self._extras.items():
+            texts[row] = self._extra_text(extra, result)
+        return pa.array(texts, pa.string())
 
     def _missing(self, more: _Missing) -> pa.Array:
         texts = [f",{','.join(shape.missing)}," if shape.missing else "" for shape in self._shapes]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -28,6 +28,32 @@ class _Wrapped(msgspec.Struct, gc=False, forbid_unknown_fields=True):
 _BARE = msgspec.json.Decoder(_Images, float_hook=Decimal)
 _WRAPPED = msgspec.json.Decoder(_Wrapped, float_hook=Decimal)
 _ANY_FORM = BodyReader(Decimal)
+
+
+class WholeImages:
+    """Reads the `after` images of bare envelopes that have an entity's columns, all of them and no others.
+
+    Nearly all rows are such, and no dict is made for them: a third of the time of typing a row.
+    """
+
+    def __init__(self, columns: Sequence[str]) -> None:
+        fields = [(f"c{place}", Any, msgspec.field(name=name)) for place, name in enumerate(columns)]
+        row = msgspec.defstruct("Row", fields, forbid_unknown_fields=True, gc=False)
+        # A mock message, whose key fields belong to the row, has a primary_key: any value of it is refused.
+        images = msgspec.defstruct(
+            "Images", [("after", row), ("primary_key", msgspec.UnsetType, msgspec.UNSET)], gc=False
+        )
+        self._decode = msgspec.json.Decoder(images, float_hook=Decimal).decode
+
+    def read(self, body: bytes) -> tuple[Any, ...] | None:
+        """The values in the columns' order; None for a body of another kind, which `read_image` may read."""
+        if not body.startswith(b'{"before"'):
+            return None
+        try:
+            values: tuple[Any, ...] = msgspec.structs.astuple(self._decode(body).after)  # type: ignore[attr-defined]
+        except (msgspec.MsgspecError, RecursionError, ArithmeticError):
+            return None
+        return values
 
 
 class Image(msgspec.Struct, gc=False):

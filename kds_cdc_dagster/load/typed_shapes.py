@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 from kds_cdc_dagster.core.catalogue import Policies
 
@@ -12,8 +13,9 @@ SHAPES_MAX = 256
 """Sets of column names remembered per part; a table has one or two at a time."""
 
 
-class Shape(NamedTuple):
-    """The same for every row of that shape."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Shape:
+    """The same for every row of that shape. Compared by identity: they are counted over all rows."""
 
     pick: Callable[[Mapping[str, Any]], tuple[Any, ...]]
     """The values of the entity's columns, in order; None where the image has none."""

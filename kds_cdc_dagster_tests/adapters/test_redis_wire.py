@@ -216,10 +216,10 @@ class TestWire:
     def test_findings_name_what_would_lose_state(self, server: ValkeyServer) -> None:
         """RED-04: an evicting server, and one without persistence."""
         store, client = RedisState(server.url, "kds", ManualClock()), server.client()
-        assert [text.split(":")[0] for text in store.findings()] == ["no append-only file"]
+        assert [found.what.split(":")[0] for found in store.findings()] == ["no append-only file"]
         client.config_set("maxmemory-policy", "allkeys-lru")
         try:
-            assert "noeviction" in store.findings()[0]
+            assert "noeviction" in store.findings()[0].remedy
         finally:
             client.config_set("maxmemory-policy", "noeviction")
 

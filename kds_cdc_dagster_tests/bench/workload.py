@@ -10,6 +10,7 @@ from base64 import b64encode
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from itertools import starmap
 from typing import Any
 from uuid import UUID
 
@@ -91,7 +92,7 @@ class Workload:
     def expected(self) -> dict[str, Iterator[dict[str, Any]]]:
         """Entity -> rows that curated must hold, as `demo.oracle` takes them."""
         shown = {"kitchen_ticket": _shown_ticket, "kitchen_ticket_item": _shown_item, "bump_event": _shown_bump}
-        return {entity: (shown[entity](*row) for row in rows.values()) for entity, rows in self._rows.items()}
+        return {entity: starmap(shown[entity], rows.values()) for entity, rows in self._rows.items()}
 
     def _next(self, kitchen: _Kitchen) -> Message:
         self._sent += 1

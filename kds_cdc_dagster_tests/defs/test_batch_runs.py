@@ -9,10 +9,16 @@ import msgspec
 import pytest
 
 from kds_cdc_dagster.core.change import Outcome
+from kds_cdc_dagster.defs import assets
+from kds_cdc_dagster.defs.driver import Driver
 from kds_cdc_dagster.defs.partitions import BATCHES
+from kds_cdc_dagster.errors import LoadRefused, WarehouseBusy
 from kds_cdc_dagster.journal import keys
+from kds_cdc_dagster.journal.manifest import Manifest
 from kds_cdc_dagster.load import dirty
 from kds_cdc_dagster.load.export import current_export
+from kds_cdc_dagster.load.loader import Loader
+from kds_cdc_dagster.load.merge import MergeReport
 from kds_cdc_dagster.load.raw import RawArtifact, read_raw
 from kds_cdc_dagster.traffic.simulate import Traffic
 from kds_cdc_dagster_tests.defs.mock_messages import Kitchens
@@ -165,3 +171,44 @@ def test_one_entity_that_fails_leaves_the_other_chains_going(site: Site) -> None
     assert outcome["curated__bump_event"] == "STEP_SUCCESS"
     (failed,) = [check for check in result.get_asset_check_evaluations() if not check.passed]
     assert failed.check_name == "artifact_checksum"
+
+
+@pytest.mark.parametrize(("error", "attempts"), [(WarehouseBusy("locked"), 3), (LoadRefused("a value"), 1)])
+def test_only_transient_errors_are_tried_again_in_the_step(
+    site: Site, monkeypatch: pytest.MonkeyPatch, error: Exception, attempts: int
+) -> None:
+    """A busy warehouse is asked again and the run succeeds; a refusal is not repeated and fails the run."""
+    monkeypatch.setattr(assets, "RETRY_SECONDS", 0.0)
+    merge, calls = Loader.merge, []
+
+    def failing(loader: Loader, target: str, manifest: Manifest) -> MergeReport:
+        calls.append(target)
+        if len(calls) < 3:
+            raise error
+        return merge(loader, target, manifest)
+
+    monkeypatch.setattr(Loader, "merge", failing)
+    site.send([Kitchens().station(1, 1, "grill")])
+    with site.instance() as instance:
+        requests = _requested(site, instance)
+        result = (
+            definitions()
+            .resolve_job_def("load_batch")
+            .execute_in_process(
+                instance=instance,
+                run_config=QUIET,
+                partition_key=requests.partition_key,
+                asset_selection=requests.asset_selection,
+                raise_on_error=False,
+            )
+        )
+    assert len(calls) == attempts
+    assert result.success == (attempts == 3)
+
+
+def _requested(site: Site, instance: dg.DagsterInstance) -> dg.RunRequest:
+    """The one run that the sensor asks for."""
+    site.parts.is_draining = True
+    driver = Driver(site.parts, instance, definitions())
+    (request,) = driver.tick()
+    return request

@@ -152,6 +152,22 @@ def test_a_worker_that_knows_only_the_old_epoch_looks_again() -> None:
     assert history.refused() == []
 
 
+@pytest.mark.parametrize("new_epoch", ["auto", "hold"])
+def test_two_histories_in_one_round_are_taken_in_one_after_the_other(new_epoch: str) -> None:
+    """The old one first, in its epoch; the new one opens the next, or is held."""
+    history = History(new_epoch)
+    worker = history.worker("a")
+    history.send("binlog-0", 5, 9)
+    history.send("binlog-1", 1, 2)
+    drain(worker)
+    if new_epoch == "hold":
+        assert history.accepted() == [(0, 5), (0, 9)]
+        open_epoch(worker.intake, SPARSE, "failover", "operator")
+    assert history.accepted() == [(0, 5), (0, 9), (1, 1), (1, 2)]
+    assert history.refused() == []
+    assert history.epoch == epochs.SourceEpoch(1)
+
+
 def test_a_late_redelivery_of_the_old_history_is_no_new_history() -> None:
     """The durable records know it: a safe duplicate, also when its marker is gone."""
     history = History("hold")

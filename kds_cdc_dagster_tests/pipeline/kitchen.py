@@ -54,6 +54,12 @@ class Kitchen:
         self.engine.close_window("kitchen_ticket", dict(self.database.rows["kitchen_ticket"]), [])
         return self._messages(begun)
 
+    def read_whole(self, *, is_initial: bool) -> list[Message]:
+        """An initial or a blocking snapshot of the tickets."""
+        begun = len(self.engine.events)
+        self.engine.snapshot(() if is_initial else ["kitchen_ticket"])
+        return self._messages(begun)
+
     def commit(self, transaction: Transaction) -> list[Message]:
         """Commit a transaction that was left open."""
         return self._streamed(transaction)

@@ -9,9 +9,6 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import duckdb
-
-from kds_cdc_dagster.adapters.duckdb_warehouse import DuckdbWarehouse
 from kds_cdc_dagster.core.batch import CloseReason
 from kds_cdc_dagster.demo.oracle import differences
 from kds_cdc_dagster.intake.counts import imbalance
@@ -126,14 +123,9 @@ def site(folder: Path, catalogue: str = "", **settings: Any) -> Iterator[Site]:
         (folder / "catalogue.yaml").write_text(catalogue, "utf-8")
         settings["catalogue"] = folder / "catalogue.yaml"
     parts = Pipeline(Settings(home=folder / "home", linger_seconds=0.0, **settings))
-    warehouse = parts.warehouse
-    assert isinstance(warehouse, DuckdbWarehouse)
-    # An open connection lets DuckDB keep the file's pages: each transaction still opens its own.
-    keeper = duckdb.connect(str(parts.settings.home / "warehouse.duckdb"), config=warehouse._config)
     try:
         yield Site(parts)
     finally:
-        keeper.close()
         parts.close()
 
 

@@ -104,6 +104,37 @@ def test_an_incremental_read_loses_to_an_overtaken_transaction(tmp_path: Path) -
         line.assert_sound(kitchen.state())
 
 
+def test_s35_a_chain_of_moves_is_followed_anew_when_an_older_change_arrives(tmp_path: Path) -> None:
+    """A row moved twice takes the large value of an update whose batch is loaded after both moves."""
+    kitchen = Kitchen()
+    created = kitchen.ticket(1, notes="no onions " * 50)
+    updated = kitchen.update(1, notes="no peanuts " * 50)
+    moved = [*kitchen.rekey(1, 2), *kitchen.rekey(2, 3)]
+    with site(tmp_path) as line:
+        batches = []
+        for sent in ([created], [updated], moved):
+            line.send(sent)
+            line.drain()
+            batches += [batch for batch in line.batches() if batch not in batches]
+        for batch in (batches[0], batches[2], batches[1]):
+            line.load([batch])
+        line.assert_sound(kitchen.state())
+
+
+def test_s35_a_moved_row_takes_nothing_from_a_later_life_of_its_old_key(tmp_path: Path) -> None:
+    """A blocking snapshot ranks below all changes, yet what it reads of a key used again is no older life's value."""
+    kitchen = Kitchen()
+    kitchen.ticket(1, notes="no onions " * 50)
+    sent = kitchen.read_whole(is_initial=True)
+    sent += [*kitchen.rekey(1, 2), kitchen.ticket(1, notes="no peanuts " * 50)]
+    sent += kitchen.read_whole(is_initial=False)
+    with site(tmp_path) as line:
+        line.send(sent)
+        line.drain()
+        line.load()
+        line.assert_sound(kitchen.state())
+
+
 def test_one_static_group_under_the_default_catalogue_is_a_group_mismatch(tmp_path: Path) -> None:
     """Rows in the stock sink's group are quarantined whole, not loaded and not a crash: the source needs `payload`."""
     played = Player(Mode(grouping="static"), 5).play(20)

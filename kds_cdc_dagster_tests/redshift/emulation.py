@@ -91,7 +91,14 @@ class Emulation:
         ).values
         if current and current[0][0] == str(size_bytes):
             raise Refused("0A000", "target column size should be different")
+        # Late-binding views hold no column fast: here they are made anew around it.
+        views = self._backend.query(_LATE_BINDING.format(table=table)).values
+        for name, _ in views:
+            self._backend.query(f"drop view {name}")
         self._backend.query(widening(table, column, size_bytes))
+        for name, select in views:
+            self._backend.query(f"create view {name} as {select}")
+            self._backend.query(f"comment on view {name} is 'late-binding'")
         return [_BIND_COMPLETE, wire.complete("ALTER TABLE")]
 
     def _narrow(self, table: str, columns: dict[str, int]) -> None:
@@ -101,6 +108,14 @@ class Emulation:
             if size_bytes := columns.get(str(name)):
                 check = f'constraint "{BYTES_CHECK}{name}" check (octet_length({name}) <= {size_bytes})'
                 self._backend.query(f"alter table {table} add {check}")
+
+
+_LATE_BINDING = """
+select c.oid::regclass::text, pg_get_viewdef(c.oid) from pg_class c
+where c.relkind = 'v' and obj_description(c.oid) = 'late-binding' and exists (
+  select from pg_depend d join pg_rewrite r on d.objid = r.oid
+  where r.ev_class = c.oid and d.refobjid = '{table}'::regclass)
+"""
 
 
 def as_redshift(error: ServerError) -> ServerError:

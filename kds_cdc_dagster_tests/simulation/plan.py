@@ -31,7 +31,7 @@ FAULTS = {
     "lost_delete": 0.05,
     "expiry": 0.01,  # visibility ends for everything in flight
     "redrive": 0.02,
-    "operator": 0.02,  # an operator holds a stream
+    "operator": 0.3,  # an operator who looks holds a stream
 }
 """Chance per opportunity, where a seed has the fault at all."""
 

@@ -8,11 +8,12 @@ from itertools import count
 import pytest
 
 from kds_cdc_dagster_tests.simulation.baton import Actor
+from kds_cdc_dagster_tests.simulation.calm import settle_down
 from kds_cdc_dagster_tests.simulation.checks import findings
 from kds_cdc_dagster_tests.simulation.codec import quick_segments
 from kds_cdc_dagster_tests.simulation.plan import focused
 from kds_cdc_dagster_tests.simulation.ports import Steps
-from kds_cdc_dagster_tests.simulation.schedule import send, settle_down
+from kds_cdc_dagster_tests.simulation.schedule import send
 from kds_cdc_dagster_tests.simulation.site import DEAD_AFTER_SECONDS, VISIBILITY_SECONDS, Site
 from kds_cdc_dagster_tests.simulation.traffic import Wire
 from kds_cdc_dagster_tests.simulation.workers import counted_tokens, ticker_of

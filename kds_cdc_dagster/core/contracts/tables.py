@@ -18,7 +18,7 @@ SCHEMAS_MAX = 256
 """Wrapper schemas kept compiled per table; a table has one, and another after each change of its columns."""
 WORDS_MAX = 10_000
 """Account or store texts kept decoded per column."""
-_FOLDED = frozenset({"oracle", "db2", "sqlserver"})
+FOLDED = frozenset({"oracle", "db2", "sqlserver"})
 """Connectors whose column names come in the database's own case, mostly upper."""
 
 Decoder = Callable[[object], object]
@@ -82,7 +82,7 @@ class BoundTable:
         self.is_grouped = binding.source.stream.from_ == "group"
         store = binding.entity.store
         self.has_uuid_stores = store is not None and binding.entity.column_by_name[store].type == "uuid"
-        self._is_folded = self.source.connector in _FOLDED
+        self._is_folded = self.source.connector in FOLDED
         self._plain = self._compiled({})
         self._by_schema: dict[bytes, Columns] = {}
 
@@ -140,7 +140,7 @@ class BoundTable:
 
 def folded(names: Mapping[str, Any], source: Source) -> Mapping[str, Any]:
     """`names` in the catalogue's lower case, for connectors that send the database's own."""
-    return {name.lower(): value for name, value in names.items()} if source.connector in _FOLDED else names
+    return {name.lower(): value for name, value in names.items()} if source.connector in FOLDED else names
 
 
 def _key_value(value: object, name: str, decode: Decoder) -> object:

@@ -1,0 +1,144 @@
+"""The DuckDB file between transactions: one process at a time has it open, and gives it up when asked or idle.
+
+Opening and closing (which writes a checkpoint) cost more than a small transaction: a third of a batch of 10,000
+changes. So the file stays open for `LINGER_SECONDS` after a transaction, unless somebody waits for it: who waits
+holds a shared lock on `<file>.waiting`, who has the file open an exclusive one on `<file>.lock`. The operating
+system gives both back when a process dies.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import re
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import duckdb
+
+from kds_cdc_dagster.errors import WarehouseBusy
+
+LINGER_SECONDS = 0.25
+_POLL_SECONDS = 0.01
+
+
+class DuckdbFile:
+    """One database file; threads of this process take turns."""
+
+    def __init__(self, path: Path, config: dict[str, Any], *, wait_seconds: float) -> None:
+        self._path = path
+        self._config = config
+        self._wait_seconds = wait_seconds
+        self._turn = threading.Lock()
+        self._connection: duckdb.DuckDBPyConnection | None = None
+        self._gate: IO[str] | None = None
+        self._timer: threading.Timer | None = None
+        path.parent.mkdir(parents=True, exist_ok=True)
+
+    @contextmanager
+    def opened(self, lock: str) -> Iterator[duckdb.DuckDBPyConnection]:
+        """The open file, for one transaction. Raises WarehouseBusy. After an error it is closed: that rolls back."""
+        until = time.monotonic() + self._wait_seconds
+        if not self._turn.acquire(timeout=self._wait_seconds):
+            raise WarehouseBusy("the DuckDB file stays in use in this process", lock=lock)
+        try:
+            if self._timer is not None:
+                self._timer.cancel()
+            if self._connection is None:
+                self._open(until, lock)
+            try:
+                yield self._connection
+            except BaseException:
+                self._give_up()
+                raise
+            self._linger()
+        finally:
+            self._turn.release()
+
+    def close(self) -> None:
+        """Give the file up, if it is open and idle."""
+        with self._turn:
+            self._give_up()
+
+    def _open(self, until: float, lock: str) -> None:
+        with self._side_file("waiting") as waiting:
+            fcntl.flock(waiting, fcntl.LOCK_SH)
+            gate = self._side_file("lock")
+            try:
+                _acquire(gate, until, lock)
+                self._connection = self._connected(until, lock)
+            except BaseException:
+                gate.close()
+                raise
+            self._gate = gate
+
+    def _connected(self, until: float, lock: str) -> duckdb.DuckDBPyConnection:
+        """A reader outside this package (the DuckDB shell, a notebook) may have the file open."""
+        while True:
+            try:
+                return duckdb.connect(str(self._path), config=self._config)
+            except duckdb.IOException as error:
+                if "lock" not in str(error) or time.monotonic() >= until:
+                    raise WarehouseBusy(
+                        "the DuckDB file cannot be opened", lock=lock, cause=first_line(error)
+                    ) from error
+            time.sleep(_POLL_SECONDS)
+
+    def _linger(self) -> None:
+        if self._is_awaited():
+            self._give_up()
+            time.sleep(2 * _POLL_SECONDS)  # who waits looks that often: our next transaction comes after his
+            return
+        # No daemon: Python would end it in the middle of a checkpoint; so an exit waits that moment, too.
+        self._timer = threading.Timer(LINGER_SECONDS, self._close_if_idle)
+        self._timer.start()
+
+    def _is_awaited(self) -> bool:
+        with self._side_file("waiting") as waiting:
+            try:
+                fcntl.flock(waiting, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+            return False
+
+    def _close_if_idle(self) -> None:
+        """Called by the timer, which a transaction that began meanwhile could no longer cancel."""
+        if self._turn.acquire(blocking=False):
+            try:
+                if self._timer is threading.current_thread():
+                    self._give_up()
+            finally:
+                self._turn.release()
+
+    def _give_up(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        connection, gate = self._connection, self._gate
+        self._connection = self._gate = self._timer = None
+        if connection is not None:
+            connection.close()
+        if gate is not None:
+            gate.close()
+
+    def _side_file(self, name: str) -> IO[str]:
+        return self._path.with_name(f"{self._path.name}.{name}").open("w")
+
+
+def _acquire(gate: IO[str], until: float, lock: str) -> None:
+    while True:
+        try:
+            fcntl.flock(gate, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= until:
+                raise WarehouseBusy("the DuckDB file stays locked", lock=lock) from None
+            time.sleep(_POLL_SECONDS)
+        else:
+            return
+
+
+def first_line(error: Exception) -> str:
+    """The message's kind and first line; quoted values, which may be row data, are cut out."""
+    return re.sub(r"""(['"]).*?\1""", "…", str(error).partition("\n")[0])

@@ -1,0 +1,129 @@
+"""The whole path, enqueued → curated: intake and load as two processes, and the usual in-house worker beside it."""
+
+from __future__ import annotations
+
+import multiprocessing
+import pickle
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from kds_cdc_dagster.core.batch import CloseReason
+from kds_cdc_dagster.ports import Message
+from kds_cdc_dagster_tests.bench import baseline
+from kds_cdc_dagster_tests.bench.measure import RUNS, Figure, peak_mebibytes
+from kds_cdc_dagster_tests.bench.sites import DUCKDB_MEMORY_MEBIBYTES, check, open_intake, open_load
+from kds_cdc_dagster_tests.bench.workload import Workload
+from kds_cdc_dagster_tests.servers import valkey
+
+STREAMS, EACH, BATCH = 500, 10, 10_000
+POLL_SECONDS = 0.005
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """One run: seconds from the first send to the last commit, and what the processes took."""
+
+    seconds: float
+    cpu_seconds: float
+    mebibytes: float
+
+
+def path(*, quick: bool) -> Iterator[Figure]:
+    """500 streams × 10 in turn, batches of 10,000, Valkey, folder, DuckDB; every row compared with the source."""
+    rounds = 8 if quick else 40
+    count = rounds * STREAMS * EACH
+    ours = [_ours(rounds) for _ in range(1 if quick else RUNS)]
+    speed = count / median(run.seconds for run in ours)
+    cost = median(run.cpu_seconds for run in ours) / count * 1e6
+    yield Figure(
+        "whole path, two processes", speed, "/s", at_least=20_000.0, note=f"{cost:.1f} µs CPU each (Valkey not)"
+    )
+    yield Figure(
+        "memory of both at their peaks",
+        max(run.mebibytes for run in ours),
+        "MiB",
+        at_most=600.0,
+        note=f"DuckDB may use {DUCKDB_MEMORY_MEBIBYTES} MiB of it",
+    )
+    few = max(1, rounds // 8)
+    theirs = [_baseline(few) for _ in range(1 if quick else RUNS)]
+    theirs_speed = few * STREAMS * EACH / median(theirs)
+    yield Figure("usual in-house worker, same messages, no guarantees", theirs_speed, "/s")
+    yield Figure("ratio", speed / theirs_speed, "times", at_least=5.0)
+
+
+def _ours(rounds: int) -> Whole:
+    with valkey() as server, tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        context = multiprocessing.get_context("spawn")
+        ends = [context.Pipe() for _ in range(2)]
+        processes = [
+            context.Process(target=_take_in, args=(folder, server.url, rounds, ends[0][1])),
+            context.Process(target=_load, args=(folder, ends[1][1])),
+        ]
+        for process in processes:
+            process.start()
+        taker, loader = (ours for ours, _ in ends)
+        taker.recv(), loader.recv()  # both are ready
+        started = time.monotonic()
+        taker.send(None), loader.send(None)
+        taken = taker.recv()
+        loader.send(None)  # what is in the outbox now is all
+        loaded = loader.recv()
+        seconds = time.monotonic() - started
+        for process in processes:
+            process.join()
+        workload = Workload(STREAMS)
+        workload.messages(rounds, EACH)
+        site = open_load(folder)
+        check(site.warehouse, workload)
+        site.warehouse.close()
+        return Whole(seconds, taken[0] + loaded[0], taken[1] + loaded[1])
+
+
+def _take_in(folder: Path, redis_url: str, rounds: int, parent: Connection[Any, Any]) -> None:
+    """The intake's process. It also fills the queue, a round's messages at a time, so that they are not its memory."""
+    written = folder / "messages"
+    with written.open("wb") as file:
+        workload = Workload(STREAMS)
+        for _ in range(rounds):
+            pickle.dump([(m.body, m.group_id, m.dedup_id) for m in workload.messages(1, EACH)], file)
+    del workload
+    site = open_intake(folder, redis_url, batch_records=BATCH)
+    parent.send(None)
+    parent.recv()
+    cpu, accepted = time.process_time(), 0
+    with written.open("rb") as file:
+        for _ in range(rounds):
+            site.queue.send([Message(*fields) for fields in pickle.load(file)])  # noqa: S301  our own file
+            accepted += site.drain()
+    assert accepted == rounds * STREAMS * EACH
+    site.intake.seal(CloseReason.DRAIN)
+    parent.send((time.process_time() - cpu, peak_mebibytes()))
+
+
+def _load(folder: Path, parent: Connection[Any, Any]) -> None:
+    """The load's process: whatever waits in the outbox, until told that no more comes."""
+    site = open_load(folder)
+    parent.send(None)
+    parent.recv()
+    cpu = time.process_time()
+    is_last = False
+    while not is_last:
+        is_last = parent.poll()
+        if not site.load_waiting() and not is_last:
+            time.sleep(POLL_SECONDS)
+    site.warehouse.close()
+    parent.send((time.process_time() - cpu, peak_mebibytes()))
+
+
+def _baseline(rounds: int) -> float:
+    workload = Workload(STREAMS)
+    with valkey() as server, tempfile.TemporaryDirectory() as name:
+        return baseline.run(workload.messages(rounds, EACH), workload, server.url, Path(name))

@@ -1,0 +1,1 @@
+"""The doctor against real faults."""
