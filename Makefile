@@ -55,6 +55,10 @@ check: install ## format, lint, strict types, import rules, tests: what CI runs
 simulate: install ## deterministic simulation: SEEDS=how many, FIRST=first seed
 	$(BIN)/python -m kds_cdc_dagster_tests.simulation --first $(FIRST) --seeds $(SEEDS)
 
+.PHONY: gate
+gate: install ## release gate: each stage × fault × warehouse ends the same (repeat, interrupt, twin, older)
+	$(BIN)/python -m kds_cdc_dagster_tests.gate
+
 .PHONY: bench
 bench: install ## benchmarks: rates, ratios, medians
 	$(BIN)/python -m kds_cdc_dagster_tests.bench

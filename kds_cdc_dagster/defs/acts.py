@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import dagster as dg
 import msgspec
@@ -54,37 +55,33 @@ def manifests(parts: Pipeline) -> Iterator[Manifest]:
         yield msgspec.json.decode(parts.store.get(info.key), type=Manifest)
 
 
-def replay(  # noqa: PLR0913 - what the launchpad asks for
-    parts: Pipeline,
-    chosen: Scope,
-    *,
-    name: str,
-    changes_per_second: float,
-    signed_off_by: str,
-    replay_id: str,
-    say: Callable[..., object],
-) -> ReplayReport:
+class ReplayOrder(NamedTuple):
+    """What the launchpad asks for beside the scope."""
+
+    replay: str
+    """Id: the run's."""
+    schema_name: str
+    changes_per_second: float
+    signed_off_by: str
+
+
+def replay(parts: Pipeline, chosen: Scope, order: ReplayOrder, say: Callable[..., object]) -> ReplayReport:
     """Replay into isolated schemas; the report is kept as an object."""
     _refuse_unknown(parts, chosen.targets)
-    schemas = replaying.isolated_schemas(name, parts.schemas)
-    known = manifests(parts) if not chosen.batches else (parts.loader.manifest(batch) for batch in chosen.batches)
+    schemas = replaying.isolated_schemas(order.schema_name, parts.schemas)
+    known = manifests(parts) if not chosen.batches else map(parts.loader.manifest, chosen.batches)
+    ports = (parts.warehouse, parts.store, parts.catalogue, schemas, parts.clock)
     replayer = replaying.Replayer(
-        parts.warehouse,
-        parts.store,
-        parts.catalogue,
-        schemas,
-        parts.clock,
+        *ports,
         code_version(parts.catalogue),
         chosen,
         on_batch=lambda manifest: say("replayed %s: %d changes", manifest.batch, manifest.accepted),
     )
-    report = ReplayReport(replay_id, name, chosen, parts.clock.now(), signed_off_by)
-    pace = replaying.Pace(changes_per_second)
+    report = ReplayReport(order.replay, order.schema_name, chosen, parts.clock.now(), order.signed_off_by)
+    pace = replaying.Pace(order.changes_per_second)
     replayer.run(report, replaying.chosen(known, chosen), pace, parts.schemas)
-    try:
-        parts.store.create(keys.replay_report(replay_id), msgspec.json.format(msgspec.json.encode(report)))
-    except ObjectExists:
-        say("the report of this replay was written before")
+    with suppress(ObjectExists):  # a retried step: the first report stands
+        parts.store.create(keys.replay_report(order.replay), msgspec.json.format(msgspec.json.encode(report)))
     return report
 
 

@@ -156,14 +156,18 @@ def _export(catalogue: Catalogue, target: Target, place: Place) -> dg.AssetsDefi
         if names.TAG_ATTEMPT in context.run.tags and not _is_due(parts, target.name):
             context.log.info("exported a moment ago by another run; the next due export takes this batch along")
             return
-        stopwatch = showing.Stopwatch()
-        report = _retried(lambda: parts.loader.export(target.name))
-        yield dg.MaterializeResult(
-            metadata=showing.of_export(parts, target.name, report) | stopwatch.metadata(),
-            check_results=checks.results(checks.export_of(parts, target.name)),
-        )
+        yield _exported(parts, target.name)
 
     return export
+
+
+def _exported(parts: Pipeline, target: str) -> dg.MaterializeResult[Any]:
+    stopwatch = showing.Stopwatch()
+    report = _retried(lambda: parts.loader.export(target))
+    return dg.MaterializeResult(
+        metadata=showing.of_export(parts, target, report) | stopwatch.metadata(),
+        check_results=checks.results(checks.export_of(parts, target)),
+    )
 
 
 def _is_due(parts: Pipeline, target: str) -> bool:

@@ -97,15 +97,8 @@ class ChecksConfig(dg.Config):
 def replay(context: dg.OpExecutionContext, config: ReplayConfig, pipeline: PipelineResource) -> None:
     """See `load.replay`."""
     scope = acts.scope(config.batches, config.received_from, config.received_to, config.streams, config.targets)
-    report = acts.replay(
-        pipeline.parts(),
-        scope,
-        name=config.schema_name,
-        changes_per_second=config.changes_per_second,
-        signed_off_by=config.signed_off_by,
-        replay_id=context.run_id,
-        say=context.log.info,
-    )
+    order = acts.ReplayOrder(context.run_id, config.schema_name, config.changes_per_second, config.signed_off_by)
+    report = acts.replay(pipeline.parts(), scope, order, context.log.info)
     context.add_output_metadata(acts.replay_metadata(pipeline.parts(), report))
     if not report.is_reconciled:
         raise dg.Failure("the replay does not reconcile: see gaps and counts", allow_retries=False)

@@ -1,7 +1,4 @@
-"""One stream's changes in a round: what is asked about them, and what the answers mean. Pure.
-
-`intake.judge` does the asking.
-"""
+"""One stream's changes in a round: what `intake.judge` asks about them, and what the answers mean. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from kds_cdc_dagster.core.catalogue import Source
 from kds_cdc_dagster.core.change import Change, Delivery, Flag, Outcome, Reason
 from kds_cdc_dagster.core.decide import Candidate, DecideReply, Verdict
 from kds_cdc_dagster.core.position import EPOCH_DIGITS, POSITION_DIGITS, stream_order
-from kds_cdc_dagster.errors import InvariantBroken
+from kds_cdc_dagster.errors import InvariantBroken, TransientError
 from kds_cdc_dagster.intake.item import Item
 
 LOWEST = "0" * POSITION_DIGITS
@@ -192,9 +189,8 @@ def refuse_new_lineage(work: StreamWork) -> None:
         if verdict in TAKEN and _goes_back(change, seen):
             raise LineageBroken(work.source.id, f"a snapshot began before {seen.row_position} of {work.stream}", at=at)
         if verdict is Verdict.STALE and _is_of_another_history(change, seen):
-            raise LineageBroken(
-                work.source.id, f"{change.lineage} went back behind {seen.lineage} in {work.stream}", at=at
-            )
+            reason = f"{change.lineage} went back behind {seen.lineage} in {work.stream}"
+            raise LineageBroken(work.source.id, reason, at=at)
 
 
 def conclude_if_plain(work: StreamWork) -> bool:
@@ -218,16 +214,23 @@ def conclude_if_plain(work: StreamWork) -> bool:
 
 
 def conclude(work: StreamWork) -> None:
-    """Turn final verdicts into outcomes."""
+    """Turn final verdicts into outcomes. Raises TransientError: the round must be given up and repeated."""
     for item, verdict, seen in walked(work):
         change = change_of(item)
         if verdict in TAKEN:
             item.flag = Flag.GAP if verdict is Verdict.ACCEPTED_GAP else work.declared.get(change.identity, "")
             item.accept(work.epoch, change.row_position or seen.row_position or LOWEST)
         elif verdict is Verdict.PARKED:
+            _refuse_split(work, change)
             item.outcome, item.reason = Outcome.PARKED, reply_of(work).hold
         else:
             _conclude_refused(work, item, change, verdict)
+
+
+def _refuse_split(work: StreamWork, change: Change) -> None:
+    """A hold that came between two turns parks a sibling, but not what the first turn took in behind it."""
+    if change.identity in work.declared:
+        raise TransientError("a stream was held while its decision was under way", stream=work.stream)
 
 
 def _conclude_refused(work: StreamWork, item: Item, change: Change, verdict: Verdict) -> None:

@@ -33,15 +33,16 @@ class Line:
     def __post_init__(self) -> None:
         self.table: SourceTable = history()
         self.batches: list[Manifest] = seal(self.store, self.table)
-        self.loader().ensure()
+        self._loader = self.loader()
+        self._loader.ensure()
 
     def loader(self, warehouse: Warehouse | None = None, store: ObjectStore | None = None) -> Loader:
-        """A loader on adapters of its own, or on these."""
+        """Another process's loader, or one on these adapters."""
         return Loader(warehouse or self.warehouse(), store or self.store, CATALOGUE, self.schemas)
 
     def run(self, stage: str, batch: Manifest, loader: Loader | None = None) -> None:
         """One stage of one batch; an export takes in what is merged."""
-        loader = loader or self.loader()
+        loader = loader or self._loader
         match stage:
             case "raw":
                 loader.raw("dish", batch)

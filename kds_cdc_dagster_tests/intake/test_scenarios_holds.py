@@ -103,3 +103,32 @@ def test_s32_a_message_that_comes_while_its_stream_is_released_is_not_overtaken(
     assert counts["release.accepted"] == 2
     assert sorted(given.accepted()) == [1, 3, 4]
     assert given.is_settled()
+
+
+def test_s32_a_hold_between_two_turns_of_a_decision_keeps_the_order() -> None:
+    """A late change was declared new, and its stream is held before the decision is repeated: nothing overtakes it."""
+    given = Given(out_of_order="accept")
+    worker = given.worker("a")
+    given.send(1, 5)
+    turn(worker)
+    given.send(3, 6)
+    real = given.state.decide
+    turns = 0
+
+    def raced(life: str, calls: object) -> object:
+        nonlocal turns
+        turns += 1
+        if turns == 2:
+            given.state.hold(life, "mock", stream_of(0), "by hand")
+        return real(life, calls)
+
+    given.state.decide = raced
+    assert "held while its decision" in turn(worker).failure
+    drain(worker)
+    assert sorted(given.accepted()) == [1, 5]
+    assert [row["sequence_number"] for row in given.rows("parked")] == sorted(
+        row["sequence_number"] for row in given.rows("parked")
+    )
+    release_stream(worker.intake, "mock", stream_of(0))
+    assert sorted(given.accepted()) == [1, 3, 5, 6]
+    assert given.is_settled()
