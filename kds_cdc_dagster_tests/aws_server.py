@@ -1,7 +1,7 @@
 """moto's AWS services over real HTTP on a free port of 127.0.0.1, with made-up credentials in the environment.
 
-Slow but, with its calls put one after the other, faithful on FIFO locks (`_in_turn`); it does not refuse expired receipt handles, know attempt ids or cap messages in
-flight: tests of those use `sqs_stub`.
+Slow but, with its calls put one after the other (`_in_turn`), faithful on FIFO locks; it does not refuse expired
+receipt handles, know attempt ids or cap messages in flight: tests of those use `sqs_stub`.
 """
 
 from __future__ import annotations

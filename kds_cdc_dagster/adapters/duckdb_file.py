@@ -1,9 +1,9 @@
 """The DuckDB file between transactions: one process at a time has it open, and gives it up when asked or idle.
 
-Opening and closing (which writes a checkpoint) cost more than a small transaction: a third of a batch of 10,000
-changes. So the file stays open for `LINGER_SECONDS` after a transaction, unless somebody waits for it: who waits
-holds a shared lock on `<file>.waiting`, who has the file open an exclusive one on `<file>.lock`. The operating
-system gives both back when a process dies.
+Opening and closing (which writes a checkpoint) cost more than a small transaction: of a batch of 10,000 changes
+more than a third. So the file stays open for `LINGER_SECONDS` after a transaction, unless somebody waits for it:
+who waits holds a shared lock on `<file>.waiting`, who has the file open an exclusive one on `<file>.lock`. The
+operating system gives both back when a process dies.
 """
 
 from __future__ import annotations
@@ -21,8 +21,11 @@ import duckdb
 
 from kds_cdc_dagster.errors import WarehouseBusy
 
-LINGER_SECONDS = 0.25
+LINGER_SECONDS = 1.0
+"""Longer than the work between two transactions of a batch, shorter than a person's patience with a lock."""
 _POLL_SECONDS = 0.01
+_WATCH_SECONDS = 0.05
+"""How often an idle holder looks whether somebody waits."""
 
 
 class DuckdbFile:
@@ -35,7 +38,7 @@ class DuckdbFile:
         self._turn = threading.Lock()
         self._connection: duckdb.DuckDBPyConnection | None = None
         self._gate: IO[str] | None = None
-        self._timer: threading.Timer | None = None
+        self._used_at = 0.0
         path.parent.mkdir(parents=True, exist_ok=True)
 
     @contextmanager
@@ -45,16 +48,16 @@ class DuckdbFile:
         if not self._turn.acquire(timeout=self._wait_seconds):
             raise WarehouseBusy("the DuckDB file stays in use in this process", lock=lock)
         try:
-            if self._timer is not None:
-                self._timer.cancel()
-            if self._connection is None:
-                self._open(until, lock)
+            connection = self._connection or self._open(until, lock)
             try:
-                yield self._connection
+                yield connection
             except BaseException:
                 self._give_up()
                 raise
-            self._linger()
+            self._used_at = time.monotonic()
+            if self._is_awaited():
+                self._give_up()
+                time.sleep(2 * _POLL_SECONDS)  # who waits looks that often: our next transaction comes after his
         finally:
             self._turn.release()
 
@@ -63,17 +66,20 @@ class DuckdbFile:
         with self._turn:
             self._give_up()
 
-    def _open(self, until: float, lock: str) -> None:
+    def _open(self, until: float, lock: str) -> duckdb.DuckDBPyConnection:
         with self._side_file("waiting") as waiting:
             fcntl.flock(waiting, fcntl.LOCK_SH)
             gate = self._side_file("lock")
             try:
                 _acquire(gate, until, lock)
-                self._connection = self._connected(until, lock)
+                connection = self._connected(until, lock)
             except BaseException:
                 gate.close()
                 raise
-            self._gate = gate
+        self._connection, self._gate = connection, gate
+        # No daemon: Python would end it in the middle of a checkpoint.
+        threading.Thread(target=self._watch, args=(connection,), name="duckdb-file").start()
+        return connection
 
     def _connected(self, until: float, lock: str) -> duckdb.DuckDBPyConnection:
         """A reader outside this package (the DuckDB shell, a notebook) may have the file open."""
@@ -87,15 +93,6 @@ class DuckdbFile:
                     ) from error
             time.sleep(_POLL_SECONDS)
 
-    def _linger(self) -> None:
-        if self._is_awaited():
-            self._give_up()
-            time.sleep(2 * _POLL_SECONDS)  # who waits looks that often: our next transaction comes after his
-            return
-        # No daemon: Python would end it in the middle of a checkpoint; so an exit waits that moment, too.
-        self._timer = threading.Timer(LINGER_SECONDS, self._close_if_idle)
-        self._timer.start()
-
     def _is_awaited(self) -> bool:
         with self._side_file("waiting") as waiting:
             try:
@@ -104,20 +101,22 @@ class DuckdbFile:
                 return True
             return False
 
-    def _close_if_idle(self) -> None:
-        """Called by the timer, which a transaction that began meanwhile could no longer cancel."""
-        if self._turn.acquire(blocking=False):
+    def _watch(self, connection: duckdb.DuckDBPyConnection) -> None:
+        """Give the file up once it is idle, awaited, or the process ends."""
+        while self._connection is connection:
+            time.sleep(_WATCH_SECONDS)
+            if not self._turn.acquire(blocking=False):
+                continue
             try:
-                if self._timer is threading.current_thread():
+                is_idle = time.monotonic() - self._used_at >= LINGER_SECONDS
+                if self._connection is connection and (is_idle or self._is_awaited() or _is_ending()):
                     self._give_up()
             finally:
                 self._turn.release()
 
     def _give_up(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
         connection, gate = self._connection, self._gate
-        self._connection = self._gate = self._timer = None
+        self._connection = self._gate = None
         if connection is not None:
             connection.close()
         if gate is not None:
@@ -125,6 +124,10 @@ class DuckdbFile:
 
     def _side_file(self, name: str) -> IO[str]:
         return self._path.with_name(f"{self._path.name}.{name}").open("w")
+
+
+def _is_ending() -> bool:
+    return not threading.main_thread().is_alive()
 
 
 def _acquire(gate: IO[str], until: float, lock: str) -> None:

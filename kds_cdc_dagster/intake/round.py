@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from kds_cdc_dagster.core.catalogue import Catalogue
-from kds_cdc_dagster.core.change import Change, Control, Delivery, Outcome, Rejection
+from kds_cdc_dagster.core.change import Change, Delivery, Outcome, Rejection
 from kds_cdc_dagster.core.contracts import Parser
 from kds_cdc_dagster.errors import InvariantBroken, ObjectExists, SlotTaken, TransientError
 from kds_cdc_dagster.intake import counts as names
@@ -112,14 +112,14 @@ class Round:
         items = []
         for delivery in deliveries:
             parsed = self._parser.parse(delivery)
-            if isinstance(parsed, Control):
-                controls[parsed.kind] += 1
-                continue
-            if isinstance(parsed, Rejection):
+            if isinstance(parsed, Change):
+                item = Item(delivery, parsed, received_at_ms=received_ms)
+            elif isinstance(parsed, Rejection):
                 item = Item(delivery, None, rejection=parsed, received_at_ms=received_ms)
                 item.reject(parsed.reason, parsed.detail)
             else:
-                item = Item(delivery, parsed, received_at_ms=received_ms)
+                controls[parsed.kind] += 1
+                continue
             items.append(item)
         return items
 

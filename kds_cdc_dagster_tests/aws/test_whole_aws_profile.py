@@ -109,3 +109,13 @@ def test_redis_as_the_only_foreign_part_may_be_emptied(tmp_path: Path) -> None:
 def _sent(embedded: Site, lines: list[str]) -> None:
     enqueue_lines(lines, embedded.parts.outbound, catalogue=embedded.parts.catalogue)
     embedded.drain()
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "receivers"),
+    [("", 8), ("http://127.0.0.1:5000", 1), ("https://vpce-1.sqs.eu-west-1.vpce.amazonaws.com", 8)],
+)
+def test_an_emulator_gets_one_receiver(endpoint: str, receivers: int, line: AwsSite) -> None:
+    """FIFO locks of emulators need not hold between overlapping receives; a setting still wins."""
+    assert line.settings(receivers="", aws_endpoint_url=endpoint).receivers == receivers
+    assert line.settings(receivers="3", aws_endpoint_url=endpoint).receivers == 3

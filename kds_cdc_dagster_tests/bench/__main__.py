@@ -6,7 +6,7 @@ import argparse
 import time
 from collections.abc import Callable, Iterator
 
-from kds_cdc_dagster_tests.bench import load, lock, path, rounds
+from kds_cdc_dagster_tests.bench import growth, load, lock, orchestrated, path, rounds, sqs
 from kds_cdc_dagster_tests.bench.measure import Figure, conditions
 
 BENCHMARKS: dict[str, Callable[..., Iterator[Figure]]] = {
@@ -15,6 +15,10 @@ BENCHMARKS: dict[str, Callable[..., Iterator[Figure]]] = {
     "lock": lock.lock,
     "load": load.load,
     "path": path.path,
+    "dagster": orchestrated.dagster,
+    "sqs": sqs.sqs,
+    "batches": growth.batches,
+    "curated": growth.curated,
 }
 
 

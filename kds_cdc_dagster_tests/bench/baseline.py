@@ -137,7 +137,7 @@ def _decoded(entity: Entity, envelope: Envelope) -> dict[str, Any]:
     return {c.name: None if image[c.name] is None else _value(c.type, image[c.name]) for c in entity.columns}
 
 
-def _value(declared: str, value: Any) -> Any:
+def _value(declared: str, value: Any) -> Any:  # noqa: PLR0911  one line a type
     if declared.startswith("decimal"):
         return _number(declared, value)
     match declared:

@@ -64,7 +64,7 @@ def middle(spans: list[Span]) -> Span:
 
 
 def rate(name: str, count: int, spans: list[Span], *, at_least: float | None = None) -> Figure:
-    """Rate of `count` a span; the note says what the CPU time alone would allow (other load does not count in it)."""
+    """Rate of `count` a span; the note has the CPU time, in which other load counts less."""
     taken = middle(spans)
     note = (
         f"{taken.cpu_seconds / count * 1e6:.1f} µs CPU each, {count / min(s.cpu_seconds for s in spans):,.0f}/s of CPU"

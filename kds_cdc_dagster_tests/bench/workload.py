@@ -145,12 +145,12 @@ _MODIFIERS = '[{"qty": 2, "name": "extra cheese"}]'
 
 
 def _ticket_image(number: int, status: str, account: str, store: str, micros: int) -> str:
-    opened = _iso(_STARTED + number % 86_400_000_000)
+    fired = number % 86_400_000_000
     return (
         f'{{"ticket_id":{number},"account_id":"{account}","store_guid":"{store}","order_number":"#{number:08d}",'
         f'"channel":"delivery","status":"{status}","guest_count":{number % 9},"total":"{_number(number % 1_000_000)}",'
-        f'"tax":"{_number(number * 7919 % 10**9)}","opened_at":"{opened}",'
-        f'"promised_at":{_STARTED + number % 86_400_000_000},"business_date":20758,"fire_time":{number % 86_400_000_000},'
+        f'"tax":"{_number(number * 7919 % 10**9)}","opened_at":"{_iso(_STARTED + fired)}",'
+        f'"promised_at":{_STARTED + fired},"business_date":20758,"fire_time":{fired},'
         f'"notes":"no onions, please","allergens":["nuts"],"is_rush":{"true" if number % 2 else "false"},'
         f'"is_deleted":false,"updated_at":"{_iso(micros)}"}}'
     )

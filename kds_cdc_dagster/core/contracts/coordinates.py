@@ -7,7 +7,7 @@ Source of the rules: each connector's SourceInfo and offset comparators. What is
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -18,7 +18,7 @@ from kds_cdc_dagster.core.contracts.body import Refused, RowMessage
 _SEQUENCE = msgspec.json.Decoder(tuple[str | None, str | None])
 
 
-class Coordinates(NamedTuple):
+class Coordinates(msgspec.Struct, frozen=True, gc=False):
     """Where a change stands in its source."""
 
     row_position: str
@@ -65,7 +65,9 @@ def _postgresql(message: RowMessage) -> Coordinates | None:
         lsn = _number(source.lsn)
         return Coordinates(position.postgresql_flattened(lsn), (lsn,), is_arrival=True)
     last_commit, own = _SEQUENCE.decode(source.sequence)
-    lsn = _number(own if source.lsn is None else source.lsn)
+    lsn = source.lsn
+    if type(lsn) is not int:
+        lsn = _number(own if lsn is None else lsn)
     return Coordinates(position.postgresql(None if last_commit is None else int(last_commit), lsn), (lsn,))
 
 

@@ -61,7 +61,7 @@ class Columns(NamedTuple):
     stream: tuple[Word, ...]
 
 
-class Scope(NamedTuple):
+class Scope(msgspec.Struct, frozen=True, gc=False):
     """The stream a row belongs to, and the account and store its image names (None: it does not)."""
 
     stream: str
