@@ -5,9 +5,12 @@ A frozen policy and a small state that is told the time and answers.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 
 import msgspec
+
+from kds_cdc_dagster.core.position import EPOCH_DIGITS
 
 
 class CloseReason(StrEnum):
@@ -68,6 +71,35 @@ class LaneEvidence:
         self.row_position = ""
         self.lineage = ""
         self.disorder = ""
+
+    @classmethod
+    def of(
+        cls,
+        orders: Sequence[str],
+        row_positions: Sequence[str],
+        *,
+        sequences: Sequence[str],
+        flags: Sequence[str],
+        lineages: Sequence[str],
+    ) -> LaneEvidence:
+        """Evidence of changes in log order, column by column; `row_positions` without the epoch."""
+        found = cls()
+        epoch = orders[0][:EPOCH_DIGITS]
+        if all(orders) and not any(flags) and list(orders) == sorted(orders) and orders[-1].startswith(epoch):
+            # All in order, as nearly always: said of the whole lane at once for a fifth of the price.
+            found.changes = len(orders)
+            found.first_order = found.lowest_proven = orders[0]
+            found.last_order = orders[-1]
+            found.first_sequence, found.last_sequence = sequences[0], sequences[-1]
+            found.row_position = epoch + max(row_positions)
+            found.lineage = next(filter(None, reversed(lineages)), "")
+            return found
+        for order, place, sequence, flag, lineage in zip(
+            orders, row_positions, sequences, flags, lineages, strict=True
+        ):
+            row_position = order[:EPOCH_DIGITS] + place  # comparable across epochs
+            found.add(order=order, sequence=sequence, flag=flag, row_position=row_position, lineage=lineage)
+        return found
 
     def add(self, *, order: str, sequence: str, flag: str, row_position: str, lineage: str) -> None:
         """Take in the next change of the lane, in log order."""

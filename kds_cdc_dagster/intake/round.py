@@ -8,8 +8,9 @@ new claim.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from kds_cdc_dagster.core.catalogue import Catalogue
 from kds_cdc_dagster.core.change import Change, Delivery, Outcome, Rejection
@@ -19,7 +20,7 @@ from kds_cdc_dagster.intake import counts as names
 from kds_cdc_dagster.intake.claim import Claim
 from kds_cdc_dagster.intake.item import Item, segment_columns
 from kds_cdc_dagster.intake.judge import Judge
-from kds_cdc_dagster.intake.settling import Content, records_of_items, settle
+from kds_cdc_dagster.intake.settling import Content, records_of_columns, settle
 from kds_cdc_dagster.intake.stream_work import StreamWork
 from kds_cdc_dagster.journal import keys, segment
 from kds_cdc_dagster.journal.epochs import SourceEpoch
@@ -27,6 +28,7 @@ from kds_cdc_dagster.journal.keys import SegmentId
 from kds_cdc_dagster.ports import Clock, ObjectStore, StateStore
 
 PUT_TRIES = 3
+_ACCEPTED = Outcome.ACCEPTED.value
 
 
 @dataclass(slots=True)
@@ -140,11 +142,12 @@ class Round:
         return StreamWork(self._catalogue.source_by_id[change.source], change.stream, epoch.number, epoch.hold)
 
     def _write(self, kept: Sequence[Item], claim: Claim, tally: dict[str, int]) -> Written:
-        body = segment.encode(segment_columns(kept), tally)
+        columns = segment_columns(kept)
+        body = segment.encode(columns, tally)
         id_ = claim.segment
         self._put(keys.segment(id_), body)
         claim.next_slot += 1
-        content = Content(records_of_items(kept))
+        content = Content(records_of_columns(columns))
         _raise_floors(claim, content)
         return Written(
             id_,
@@ -153,7 +156,7 @@ class Round:
             len(body),
             kept[0].received_at_ms,
             kept[-1].received_at_ms,
-            Counter(_slice(item) for item in kept if item.outcome is Outcome.ACCEPTED),
+            _slices(columns),
         )
 
     def _put(self, key: str, body: bytes) -> None:
@@ -171,11 +174,11 @@ class Round:
             return
 
 
-def _slice(item: Item) -> tuple[str, str, str]:
-    change = item.change
-    if change is None:
-        raise InvariantBroken("an accepted delivery is a change")
-    return change.company or "", change.tenant or "", change.entity
+def _slices(columns: Mapping[str, Sequence[Any]]) -> Counter[tuple[str, str, str]]:
+    owners = zip(columns["outcome"], columns["company"], columns["tenant"], columns["entity"], strict=True)
+    return Counter(
+        [(company or "", tenant or "", entity) for outcome, company, tenant, entity in owners if outcome == _ACCEPTED]
+    )
 
 
 def _raise_floors(claim: Claim, content: Content) -> None:

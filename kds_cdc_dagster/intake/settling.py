@@ -5,14 +5,12 @@ The same function serves a round, recovery, adoption and the resolution of a dou
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kds_cdc_dagster.core.batch import LaneEvidence
 from kds_cdc_dagster.core.change import Outcome
 from kds_cdc_dagster.core.decide import SettleCall
-from kds_cdc_dagster.core.position import EPOCH_DIGITS
-from kds_cdc_dagster.intake.item import Item
 from kds_cdc_dagster.journal import parked
 from kds_cdc_dagster.journal.keys import SegmentId
 from kds_cdc_dagster.journal.segment import Segment
@@ -44,30 +42,9 @@ def records_of(segment: Segment) -> list[Record]:
     return list(zip(*columns, strict=True))
 
 
-def records_of_items(items: Sequence[Item]) -> list[Record]:
-    """The same for items of a round that were just written."""
-    return [_record(item) for item in items]
-
-
-def _record(item: Item) -> Record:
-    change, delivery = item.change, item.delivery
-    rejected = item.rejection
-    source = change.source if change else (rejected.source if rejected else "")
-    stream = change.stream if change else (rejected.stream if rejected else "")
-    return (
-        str(item.outcome),
-        source,
-        stream,
-        change.identity if change else "",
-        change.content_hash if change else "",
-        item.stream_order,
-        item.row_position,
-        change.lineage if change else "",
-        delivery.message_id,
-        delivery.sequence_number,
-        item.flag,
-        item.reason,
-    )
+def records_of_columns(columns: Mapping[str, Sequence[Any]]) -> list[Record]:
+    """The same from a segment's columns that were just written."""
+    return list(zip(*(columns[name] for name in _COLUMNS), strict=True))
 
 
 class SegmentLane:
@@ -78,16 +55,11 @@ class SegmentLane:
     def __init__(self, records: Sequence[Record]) -> None:
         self.last = records[-1]
         self.source, self.stream = self.last[1:3]
-        self.markers = [(record[3], record[4]) for record in records]
-        self.evidence = LaneEvidence()
-        for record in records:
-            self.evidence.add(
-                order=record[5],
-                sequence=record[9],
-                flag=record[10],
-                row_position=record[5][:EPOCH_DIGITS] + record[6],  # comparable across epochs
-                lineage=record[7],
-            )
+        columns = list(zip(*records, strict=True))
+        self.markers = list(zip(columns[3], columns[4], strict=True))
+        self.evidence = LaneEvidence.of(
+            columns[5], columns[6], sequences=columns[9], flags=columns[10], lineages=columns[7]
+        )
 
 
 class Content:
