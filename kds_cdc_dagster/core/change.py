@@ -76,8 +76,8 @@ class Change(msgspec.Struct, gc=False):
     stream_position: str | None
     """Delivery proof inside the stream, without epoch; None for snapshot reads, which prove nothing."""
     row_position: str | None
-    """Which version of a row wins, without epoch; None where the message carries none
-    (flattened incremental reads): the stream's last row position stands in."""
+    """Which version of a row wins, without epoch; None where the message carries none (flattened incremental
+    reads): such a read ranks below every streaming change."""
     phase: int
     rank: int
     lineage: str

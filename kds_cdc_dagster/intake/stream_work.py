@@ -14,6 +14,8 @@ from kds_cdc_dagster.errors import InvariantBroken, TransientError
 from kds_cdc_dagster.intake.item import Item
 
 LOWEST = "0" * POSITION_DIGITS
+"""Row position of a read that carries none: above every snapshot row, below every streaming change. A position
+borrowed from the stream would let the read win over a long transaction that commits after it with older positions."""
 TAKEN = (Verdict.ACCEPTED, Verdict.ACCEPTED_GAP)
 
 
@@ -219,7 +221,7 @@ def conclude(work: StreamWork) -> None:
         change = change_of(item)
         if verdict in TAKEN:
             item.flag = Flag.GAP if verdict is Verdict.ACCEPTED_GAP else work.declared.get(change.identity, "")
-            item.accept(work.epoch, change.row_position or seen.row_position or LOWEST)
+            item.accept(work.epoch, change.row_position or LOWEST)
         elif verdict is Verdict.PARKED:
             _refuse_split(work, change)
             item.outcome, item.reason = Outcome.PARKED, reply_of(work).hold

@@ -75,7 +75,6 @@ def test_s35_a_moved_row_keeps_its_large_column(tmp_path: Path) -> None:
         line.assert_sound(kitchen.state())
 
 
-@pytest.mark.xfail(strict=True, reason="flattened reads without a sequence take the stream's last position, not theirs")
 def test_a_flattened_incremental_read_loses_to_an_overtaken_transaction(tmp_path: Path) -> None:
     """A change that commits after an incremental read wins over it, though its stream had seen later positions."""
     kitchen = Kitchen(Mode(form="flattened"))

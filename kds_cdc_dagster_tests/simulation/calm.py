@@ -13,7 +13,7 @@ from kds_cdc_dagster_tests.simulation.ports import Steps
 from kds_cdc_dagster_tests.simulation.site import DEAD_AFTER_SECONDS, VISIBILITY_SECONDS, Site
 from kds_cdc_dagster_tests.simulation.workers import ticker_of
 
-TURNS_TO_REST = 30
+TURNS_TO_REST = 90
 """Workers' lives after which a calm pipeline must have come to rest."""
 
 
