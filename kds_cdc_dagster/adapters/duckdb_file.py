@@ -94,12 +94,14 @@ class DuckdbFile:
             time.sleep(_POLL_SECONDS)
 
     def _is_awaited(self) -> bool:
-        with self._side_file("waiting") as waiting:
-            try:
+        try:
+            with self._side_file("waiting") as waiting:
                 fcntl.flock(waiting, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return True
-            return False
+        except BlockingIOError:
+            return True
+        except FileNotFoundError:  # the folder is gone: nobody waits, and there is nothing to keep open
+            return True
+        return False
 
     def _watch(self, connection: duckdb.DuckDBPyConnection) -> None:
         """Give the file up once it is idle, awaited, or the process ends."""

@@ -28,7 +28,7 @@ from kds_cdc_dagster.load.loader import Loader
 from kds_cdc_dagster.ports import Clock, Inbox, ObjectStore, StateStore
 from kds_cdc_dagster_tests.bench.workload import Workload
 
-DUCKDB_MEMORY_MEBIBYTES = 256
+DUCKDB_MEMORY_MEBIBYTES = 128
 VISIBILITY_SECONDS = 600.0
 ROUND = RoundLimits(records_max=5_000, bytes_max=4 << 20, linger_seconds=0.25)
 """As the aws profile; in memory a round is full long before it has lingered."""

@@ -14,7 +14,7 @@ from kds_cdc_dagster_tests.simulation.checks import findings
 from kds_cdc_dagster_tests.simulation.codec import quick_segments
 from kds_cdc_dagster_tests.simulation.plan import Plan
 from kds_cdc_dagster_tests.simulation.site import DEAD_AFTER_SECONDS, VISIBILITY_SECONDS, Site
-from kds_cdc_dagster_tests.simulation.traffic import Script, Sent, Wire, scripts
+from kds_cdc_dagster_tests.simulation.traffic import Sent, Wire, scripts
 from kds_cdc_dagster_tests.simulation.workers import counted_tokens, worker_body
 
 CRITICAL = ("create journal", "settle", "acknowledge", "create batches", "create parked", "unhold", "finish_life")
@@ -37,7 +37,9 @@ class Schedule:
     def __init__(self, plan: Plan) -> None:
         self.site = Site(plan)
         self.rng = self.site.rng
-        self._scripts: list[Script] = list(scripts(self.rng, has_killers=self.site.plan.has_killers))
+        # While a state store hides that it lost writes, a new history cannot be seen to go back.
+        may_restart = "failover" not in plan.faults
+        self._scripts = list(scripts(self.rng, has_killers=plan.has_killers, may_restart=may_restart))
         self._incarnations = 0
         self._number = 0
         self.actors = [self._actor(f"w{number}") for number in range(self.site.plan.workers)]

@@ -200,11 +200,11 @@ class Script:
 TRAITS = ("duplicate", "conflict", "skip", "late", "read", "control", "poison", "restart")
 
 
-def scripts(rng: random.Random, *, has_killers: bool) -> Iterator[Script]:
+def scripts(rng: random.Random, *, has_killers: bool, may_restart: bool) -> Iterator[Script]:
     """The streams of one run."""
     killer_at = rng.randrange(2) if has_killers else -1
     # What comes late from before an epoch that another stream opened ranks in the new one: nothing tells it apart.
-    unwanted = {"read", "late"} if rng.random() < 0.4 else {"restart"}
+    unwanted = {"read", "late"} if rng.random() < 0.4 and may_restart else {"restart"}
     for number in range(rng.randint(2, 6)):
         traits = frozenset(trait for trait in TRAITS if rng.random() < 0.35) - unwanted
         traits |= {"killer"} if number == killer_at else frozenset()
