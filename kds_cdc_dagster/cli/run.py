@@ -13,8 +13,10 @@ import click
 
 from kds_cdc_dagster.cli.children import Children
 from kds_cdc_dagster.cli.counts import curated_rows, quarantine_rows
+from kds_cdc_dagster.cli.waiting import Waiting
 from kds_cdc_dagster.intake import offers
 from kds_cdc_dagster.journal import claims, manifest, outbox
+from kds_cdc_dagster.journal.logs import Tail, sealed_slot
 from kds_cdc_dagster.load import dirty
 from kds_cdc_dagster.wiring import Pipeline, pipeline
 
@@ -40,6 +42,8 @@ class Summary:
     failure: str = ""
     curated: dict[str, int] = field(default_factory=dict)
     quarantine: dict[str, int] = field(default_factory=dict)
+    quarantined: int = 0
+    """Rows that this run added to the quarantine."""
     seconds: float = 0.0
 
     @property
@@ -53,17 +57,20 @@ class Summary:
 @click.option("--workers", type=click.IntRange(1, 64), default=1, show_default=True, help="Draining processes.")
 @click.option("--json", "as_json", is_flag=True, help="Machine-readable summary.")
 @click.option("--timeout", type=float, default=0.0, help="With --until-idle: give up after so many seconds (0: never).")
-def run(until_idle: bool, workers: int, as_json: bool, timeout: float) -> None:
+@click.option("--strict", is_flag=True, help="Exit 1 also if this run quarantined anything.")
+def run(until_idle: bool, workers: int, as_json: bool, timeout: float, strict: bool) -> None:
     """Tick the intake sensor and execute the runs it requests.
 
     Without --until-idle: one tick and its runs. Exit code 0 only if nothing failed; quarantined messages are
     no failure, they are reported.
     """
     parts = pipeline()
+    before = sum(quarantine_rows(parts).values())
     summary = drive(parts, until_idle=until_idle, workers=workers, timeout_seconds=timeout)
     parts.close()
+    summary.quarantined = sum(summary.quarantine.values()) - before
     click.echo(json.dumps(_document(summary), indent=2) if as_json else summary_text(summary))
-    if not summary.is_good:
+    if not summary.is_good or (strict and summary.quarantined):
         raise SystemExit(1)
 
 
@@ -93,6 +100,7 @@ def _deadline(timeout_seconds: float) -> float:
 def _loop(
     parts: Pipeline, driver: Driver, summary: Summary, children: Children, *, until_idle: bool, deadline: float
 ) -> None:
+    waiting = Waiting()
     while True:
         requests = driver.tick()
         for outcome in driver.execute(requests):
@@ -110,6 +118,7 @@ def _loop(
                 children.end()
             if is_idle(parts) and not children.are_running:
                 return
+            waiting.say(parts, driver.failure)
             time.sleep(PAUSE_SECONDS if not requests else 0)
 
 
@@ -122,13 +131,23 @@ def is_idle(parts: Pipeline) -> bool:
     ticker = parts.ticker("intake_1")
     if not _queue_is_empty(parts) or ticker.intake.batch is not None:
         return False
-    own = ticker.intake.tenure.claim
-    others = [h for h in claims.open_claims(parts.store) if own is None or h.claim != own.id]
-    is_loaded = not others and next(outbox.waiting(parts.store), None) is None
-    return is_loaded and not dirty.marked(parts.store, parts.catalogue)
+    if next(outbox.waiting(parts.store), None) is not None or _has_open_batch(parts):
+        return False
+    return not dirty.marked(parts.store, parts.catalogue)
+
+
+def _has_open_batch(parts: Pipeline) -> bool:
+    """Whether a worker, living or dead, has segments that are in no sealed batch. A log without any may stay open."""
+    for found in claims.open_claims(parts.store):
+        sealed = sealed_slot(parts.store, found.claim, found.sealed_slot)
+        if Tail(parts.store, found.claim, sealed).slots:
+            return True
+    return False
 
 
 def _note(parts: Pipeline, summary: Summary, outcome: RunOutcome) -> None:
+    said = "loaded" if outcome.is_success else "FAILED"
+    click.echo(f"  {said}: {outcome.batch or EXPORTS}", err=True)
     if outcome.is_success and outcome.batch:
         sealed = manifest.read(parts.store, outcome.batch)
         summary.batches.append(
@@ -168,6 +187,7 @@ def _document(summary: Summary) -> dict[str, object]:
         "failure": summary.failure,
         "curated_rows": summary.curated,
         "quarantine": summary.quarantine,
+        "quarantined_now": summary.quarantined,
         "seconds": round(summary.seconds, 2),
     }
 
@@ -181,6 +201,10 @@ def summary_text(summary: Summary) -> str:
     lines += ["rows in curated tables:"] + [f"  {name:<32} {n:>8}" for name, n in sorted(summary.curated.items())]
     if summary.quarantine:
         lines += ["quarantine (all time):"] + [f"  {name:<32} {n:>8}" for name, n in sorted(summary.quarantine.items())]
+    if summary.quarantined:
+        lines.append(
+            f"ATTENTION: {summary.quarantined} new in quarantine; look at ops.quarantine, then `kds-cdc doctor`"
+        )
     for failed in summary.failed_runs:
         lines.append(f"run of {failed['batch']} failed (attempt {failed['attempt']}): {failed['error']}")
     lines += [f"batch given up: {batch} (see `kds-cdc status`)" for batch in summary.given_up]

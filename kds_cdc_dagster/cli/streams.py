@@ -32,7 +32,8 @@ def _line(parts: Pipeline, record: StreamRecord) -> str:
     position = record.committed[EPOCH_DIGITS:].rstrip("0") or "-"
     line = f"{record.source}  {record.stream}  epoch {epoch}  position {position}"
     if record.hold:
-        waiting = len(parked.outstanding(parts.store, record.source, record.stream))
+        pointers = parked.outstanding(parts.store, record.source, record.stream)
+        waiting = sum(pointer.claim != parked.BY_OPERATOR.claim for pointer in pointers)
         line += f"  HELD: {record.hold} ({waiting} segments with parked deliveries)"
     return line
 
@@ -57,9 +58,12 @@ def release(stream: str, source: str | None) -> None:
     """Take STREAM's parked deliveries in, in order, and let it flow again."""
     parts = pipeline()
     intake = parts.intake("operator")
-    counts = releases.release_stream(intake, _source_of(parts, stream, source), stream)
+    source = _source_of(parts, stream, source)
+    record = parts.state.stream(source, stream)
+    counts = releases.release_stream(intake, source, stream)
     _finish(parts, intake)
-    click.echo(f"{stream} flows again: {_counts(counts)}")
+    is_held = record is not None and bool(record.hold)
+    click.echo(f"{stream} {'flows again' if is_held or counts else 'was not held'}: {_counts(counts)}")
 
 
 @click.command("open-epoch")
@@ -95,7 +99,9 @@ def _source_of(parts: Pipeline, stream: str, source: str | None) -> str:
     known = {record.source for record in parts.state.streams() if record.stream == stream}
     if not known and len(parts.catalogue.sources) == 1:
         return parts.catalogue.sources[0].id
+    if not known:
+        names = ", ".join(sorted(parts.catalogue.source_by_id))
+        raise click.UsageError(f"no stream {stream} is known; to name a new one give its --source, one of: {names}")
     if len(known) != 1:
-        names = ", ".join(sorted(known) or sorted(parts.catalogue.source_by_id))
-        raise click.UsageError(f"name the stream's source with --source, one of: {names}")
+        raise click.UsageError(f"several sources have this stream; give --source, one of: {', '.join(sorted(known))}")
     return known.pop()

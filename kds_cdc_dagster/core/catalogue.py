@@ -6,11 +6,12 @@ Pure model; `kds_cdc_dagster.catalogue` reads the YAML file. Everything a messag
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,62}$")]
 """Lower snake case, at most 63 characters: the same identifier on every warehouse."""
@@ -126,6 +127,17 @@ class EntitySource(_Model):
     """Table name; the entity's name if absent."""
 
 
+TYPES = (
+    *("smallint", "integer", "bigint", "double", "decimal(p,s)", "boolean", "varchar(n)", "text"),
+    *("date", "time", "timestamp", "timestamptz", "json", "uuid", "binary"),
+)
+"""Types of the warehouse, as the catalogue writes them."""
+_TYPE = re.compile(
+    r"smallint|integer|bigint|double|decimal\(\d+, ?\d+\)|boolean|varchar\(\d+\)|text"
+    r"|date|time|timestamp|timestamptz|json|uuid|binary"
+)
+
+
 class Column(_Model):
     """One column: the warehouse's type and how each source declares it."""
 
@@ -135,6 +147,13 @@ class Column(_Model):
     timestamptz, json, uuid, binary."""
     source_type: str | dict[str, str] | None = None
     """The source's declared type, or one per source id or connector. None: as `type`."""
+
+    @field_validator("type")
+    @classmethod
+    def _known_type(cls, declared: str) -> str:
+        if not _TYPE.fullmatch(declared):
+            raise ValueError(f"unknown column type {declared}; one of {', '.join(TYPES)}")
+        return declared
 
     def declared(self, source: Source) -> str:
         """Source type of this column in `source`."""

@@ -9,6 +9,7 @@ import dagster as dg
 
 from kds_cdc_dagster.defs import names
 from kds_cdc_dagster.defs.resources import PipelineResource
+from kds_cdc_dagster.defs.runs import this_process
 from kds_cdc_dagster.intake import counts as counting
 from kds_cdc_dagster.intake.tick import TickReport
 from kds_cdc_dagster.wiring import Pipeline
@@ -72,7 +73,7 @@ class Driver:
                 instance=self._instance,
                 partition_key=request.partition_key,
                 asset_selection=request.asset_selection,
-                tags=dict(request.tags),
+                tags={**request.tags, names.TAG_PROCESS: this_process()},
                 run_config=_QUIET,
                 raise_on_error=False,
             )

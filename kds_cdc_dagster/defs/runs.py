@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 
 import dagster as dg
@@ -17,6 +18,13 @@ EXPORT_PAUSE_SECONDS = 60.0
 
 NOTED_WITHIN_SECONDS = 60.0
 """A run notes its process as the first thing it does after its start (`defs.resources`)."""
+QUEUED_WITHIN_SECONDS = 600.0
+"""A daemon that died between creating a run and queueing it goes on with it when it is back; not for ever."""
+
+
+def this_process() -> str:
+    """Value of the tag that tells which process executes a run."""
+    return f"{socket.gethostname()}:{os.getpid()}"
 
 
 class DagsterRuns:
@@ -55,7 +63,7 @@ class DagsterRuns:
         run = record.dagster_run
         if run.status not in NOT_FINISHED_STATUSES:
             return False
-        if run.status != dg.DagsterRunStatus.STARTED or not self._is_gone(record):
+        if not self._is_gone(record):
             return True
         again = self._instance.get_run_by_id(run.run_id)  # it may have ended well since it was read
         if again is not None and again.status in NOT_FINISHED_STATUSES:
@@ -64,6 +72,9 @@ class DagsterRuns:
 
     def _is_gone(self, record: dg.RunRecord) -> bool:
         host, _, process_id = record.dagster_run.tags.get(TAG_PROCESS, "").rpartition(":")
-        if not process_id:  # it died before it could say who it is
-            return self._now - (record.start_time or self._now) > NOTED_WITHIN_SECONDS
-        return host == socket.gethostname() and not is_running(int(process_id))
+        if process_id:
+            return host == socket.gethostname() and not is_running(int(process_id))
+        if record.dagster_run.status == dg.DagsterRunStatus.NOT_STARTED:  # and nobody put it into the queue
+            return self._now - record.create_timestamp.timestamp() > QUEUED_WITHIN_SECONDS
+        # It started and died before it could say who it is. Queued and starting ones are Dagster's to watch.
+        return self._now - (record.start_time or self._now) > NOTED_WITHIN_SECONDS

@@ -217,7 +217,7 @@ def conclude_if_plain(work: StreamWork) -> bool:
 
 def conclude(work: StreamWork) -> None:
     """Turn final verdicts into outcomes. Raises TransientError: the round must be given up and repeated."""
-    for item, verdict, seen in walked(work):
+    for item, verdict, _ in walked(work):
         change = change_of(item)
         if verdict in TAKEN:
             item.flag = Flag.GAP if verdict is Verdict.ACCEPTED_GAP else work.declared.get(change.identity, "")

@@ -34,6 +34,8 @@ _COMMIT_DIGITS = 17
 
 def keep_past(tx: Transaction, layout: Layout) -> None:
     """Keep the stored row of a key that a create of the batch begins anew: a move may still ask for it."""
+    if not tx.rows(f"SELECT 1 FROM {EVIDENCE} WHERE _from_batch = 0 LIMIT 1"):
+        return  # no key of the batch has a stored row
     columns = [name for name, _ in layout.row_columns]
     tx.execute(
         f"INSERT INTO {layout.past} ({listed(columns)}) SELECT {listed(columns, 'r')} FROM {layout.rows} r "
@@ -62,6 +64,8 @@ def resolve(tx: Transaction, layout: Layout) -> None:
 
 
 def _register(tx: Transaction, layout: Layout) -> None:
+    if not tx.rows(f"SELECT 1 FROM {EVIDENCE} WHERE _op = 'c' AND _missing <> '' LIMIT 1"):
+        return
     names = [*layout.key, "_row_position", "_row_order"]
     tx.execute(
         f"INSERT INTO {layout.moves} ({listed(names)}, old_row_order) SELECT DISTINCT {listed(names, 'e')}, '' "
