@@ -27,8 +27,8 @@ demo: install ## run the main job on packaged samples, compare with the source, 
 	$(BIN)/kds-cdc demo
 
 .PHONY: test
-test: install ## set up and run all tests
-	$(BIN)/python -m pytest
+test: install ## set up and run all tests (on all cores)
+	$(BIN)/python -m pytest -n auto --dist loadfile
 
 .PHONY: dev
 dev: install ## Dagster UI with sensors on (KDS_CDC_HOME, default ./.kds-cdc), with simulated traffic

@@ -94,7 +94,7 @@ class DecideReply(msgspec.Struct, frozen=True):
     results: tuple[Result, ...]
     committed: str = NO_POSITION
     row_position: str = ""
-    """Highest row position settled in the stream, with its epoch in front; a snapshot that begins below it is suspect."""
+    """Epoch and highest row position settled in the stream; a snapshot that begins below it is suspect."""
     lineage: str = ""
     hold: str = ""
     """Reason of the hold the stream is now under; empty if none."""
