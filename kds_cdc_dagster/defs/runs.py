@@ -6,7 +6,7 @@ import os
 import socket
 
 import dagster as dg
-from dagster._core.storage.dagster_run import NOT_FINISHED_STATUSES
+from dagster._core.storage.dagster_run import NOT_FINISHED_STATUSES, DagsterRunStatsSnapshot
 
 from kds_cdc_dagster.defs.names import TAG_ATTEMPT, TAG_BATCH, TAG_KIND, TAG_PROCESS
 from kds_cdc_dagster.intake.liveness import is_running
@@ -42,7 +42,17 @@ class DagsterRuns:
             return Runs(RunState.NONE, 0)
         attempts = max(int(record.dagster_run.tags[TAG_ATTEMPT]) for record in own)
         live = [self._is_live(record) for record in own]  # every one: each that is dead is reported
-        return Runs(RunState.LIVE if any(live) else RunState.ENDED, attempts)
+        if any(live):
+            return Runs(RunState.LIVE, attempts)
+        return Runs(RunState.ENDED, attempts, sum(self._failed_by_itself(record) for record in own))
+
+    def _failed_by_itself(self, record: dg.RunRecord) -> bool:
+        """Whether a step failed, or all went well and yet did not load the batch; else its process died."""
+        run = record.dagster_run
+        if run.status == dg.DagsterRunStatus.SUCCESS:
+            return True
+        stats = self._instance.get_run_stats(run.run_id)
+        return isinstance(stats, DagsterRunStatsSnapshot) and stats.steps_failed > 0
 
     def may_export(self) -> bool:
         """Whether no run of exports alone is live, and the last one did not just fail."""

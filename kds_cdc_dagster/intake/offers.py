@@ -22,6 +22,9 @@ from kds_cdc_dagster.journal.manifest import Manifest
 from kds_cdc_dagster.ports import Clock, ObjectStore
 
 FAILED = "failed/"
+DEATHS_PER_FAILURE = 10
+"""Runs whose process died count this much less: a deploy or an operator kills many, a batch that kills its
+process is found all the same."""
 LOOKED_AT_MAX = 500
 """Outbox entries looked at in one go: bounds a tick whatever has piled up."""
 
@@ -40,6 +43,8 @@ class Runs:
 
     state: RunState
     attempts: int
+    failures: int = 0
+    """Attempts that failed by themselves. The others died with their process, which says nothing of the batch."""
 
 
 class RunView(Protocol):
@@ -113,8 +118,9 @@ def _look_at(
     found = runs.runs(batch)
     if found.state is RunState.LIVE:
         report.live += 1
-    elif found.attempts >= attempts_max:
-        _move_aside(store, batch, f"{found.attempts} runs ended without loading it", clock)
+    elif found.failures >= attempts_max or found.attempts >= attempts_max * DEATHS_PER_FAILURE:
+        reason = f"{found.attempts} runs ended without loading it, {found.failures} of them by a failure of their own"
+        _move_aside(store, batch, reason, clock)
         report.failed.append(batch)
     else:
         report.offers.append(Offer(manifest, found.attempts + 1))
