@@ -109,7 +109,8 @@ class Turns:
         """A client of every server that takes writes."""
         client = self.client()
         if isinstance(client, RedisCluster):
-            return [node.redis_connection for node in client.get_primaries()]
+            primaries: Any = client.get_primaries()  # type: ignore[no-untyped-call]
+            return [node.redis_connection for node in primaries]
         return [client]
 
     def close(self) -> None:

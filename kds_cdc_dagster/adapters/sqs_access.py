@@ -78,7 +78,7 @@ def _assumed_role(role_arn: str, create_client: Any, source: Any) -> Any:
         raise SettingsError("no AWS credentials to assume KDS_CDC_SQS_ROLE_ARN with", role_arn=role_arn)
     fetcher = AssumeRoleCredentialFetcher(create_client, source, role_arn, extra_args={"RoleSessionName": ROLE_SESSION})
 
-    class Role(CredentialProvider):
+    class Role(CredentialProvider):  # type: ignore[misc]  # botocore has no types
         METHOD = CANONICAL_NAME = "assume-role"
 
         def load(self) -> Any:
