@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -57,10 +58,11 @@ class AwsSite:
 def aws_site(home: Path) -> Iterator[AwsSite]:
     """Start all of it, with queue and bucket as they should be; stop all of it at the end."""
     with aws_server() as aws, valkey(options=("--appendonly", "yes")) as redis:
-        dead = aws.fifo("kds-changes-dead", **QUEUE)
+        name = f"kds-{uuid.uuid4().hex[:8]}"  # the emulator's accounts are one per process, whatever its servers
+        dead = aws.fifo(f"{name}-dead", **QUEUE)
         redrive = f'{{"deadLetterTargetArn":"{_arn(aws, dead)}","maxReceiveCount":"10"}}'
-        queue = aws.fifo("kds-changes", RedrivePolicy=redrive, **QUEUE)
-        bucket = aws.bucket("kds-lake")
+        queue = aws.fifo(name, RedrivePolicy=redrive, **QUEUE)
+        bucket = aws.bucket(name)
         place = S3Place(aws.endpoint_url, bucket, aws.region, "testing", "testing")
         with RedshiftStandIn(place) as redshift:
             reached = redshift.connect_kwargs

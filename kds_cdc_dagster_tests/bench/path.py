@@ -23,6 +23,7 @@ from kds_cdc_dagster_tests.servers import valkey
 
 STREAMS, EACH, BATCH = 500, 10, 10_000
 POLL_SECONDS = 0.02
+MESSAGES = "messages"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +59,7 @@ def path(*, quick: bool) -> Iterator[Figure]:
 def _ours(rounds: int) -> Whole:
     with valkey() as server, tempfile.TemporaryDirectory() as name:
         folder = Path(name)
+        workload = _written(folder / MESSAGES, rounds + 1)
         context = multiprocessing.get_context("spawn")
         ends = [context.Pipe() for _ in range(2)]
         processes = [
@@ -77,25 +79,25 @@ def _ours(rounds: int) -> Whole:
         seconds = time.monotonic() - started
         for process in processes:
             process.join()
-        workload = Workload(STREAMS)
-        workload.messages(rounds + 1, EACH)
         site = open_load(folder)
         check(site.warehouse, workload)
         site.warehouse.close()
         return Whole(seconds, (taken[0], loaded[0]), (taken[1], loaded[1]))
 
 
+def _written(path: Path, rounds: int) -> Workload:
+    workload = Workload(STREAMS)
+    with path.open("wb") as file:
+        for _ in range(rounds):
+            pickle.dump([(m.body, m.group_id, m.dedup_id) for m in workload.messages(1, EACH)], file)
+    return workload
+
+
 def _take_in(folder: Path, redis_url: str, rounds: int, parent: Connection[Any, Any]) -> None:
     """The intake's process. It also fills the queue, a round's messages at a time, so that they are not its memory."""
-    written = folder / "messages"
-    with written.open("wb") as file:
-        workload = Workload(STREAMS)
-        for _ in range(rounds + 1):
-            pickle.dump([(m.body, m.group_id, m.dedup_id) for m in workload.messages(1, EACH)], file)
-    del workload
     site = open_intake(folder, redis_url, batch_records=BATCH)
     accepted = 0
-    with written.open("rb") as file:
+    with (folder / MESSAGES).open("rb") as file:
         for number in range(rounds + 1):
             if number == 1:
                 site.intake.seal(CloseReason.DRAIN)
