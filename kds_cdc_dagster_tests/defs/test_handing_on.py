@@ -23,7 +23,7 @@ from kds_cdc_dagster.defs.runs import NOTED_WITHIN_SECONDS, DagsterRuns
 from kds_cdc_dagster.defs.sensors import IntakeFailed
 from kds_cdc_dagster.defs.upkeep import forget_partitions
 from kds_cdc_dagster.errors import StateUnavailable
-from kds_cdc_dagster.intake.offers import RunState
+from kds_cdc_dagster.intake.offers import DEATHS_PER_FAILURE, RunState
 from kds_cdc_dagster.journal import keys, outbox
 from kds_cdc_dagster.journal.keys import SegmentId
 from kds_cdc_dagster.journal.manifest import Manifest
@@ -149,12 +149,14 @@ def _dead_process() -> int:
 
 
 def test_attempts_are_bounded_and_the_batch_is_then_shown(site: Site) -> None:
-    """After the last attempt the batch is moved aside; nothing is requested for it any more."""
+    """After the last attempt the batch is moved aside; nothing is requested for it any more. No step of these runs
+    failed: their processes died, of which more are allowed.
+    """
     batch = sealed(site.parts.store, 1)
     job = definitions().resolve_job_def(names.BATCH_JOB)
     with site.instance() as instance:
         runs = DagsterRuns(instance, time.time())
-        for attempt in range(1, site.parts.settings.run_attempts_max + 1):
+        for attempt in range(1, site.parts.settings.run_attempts_max * DEATHS_PER_FAILURE + 1):
             (offer,) = waiting_work(site.parts, runs).outbox.offers
             assert offer.attempt == attempt
             tags = {names.TAG_BATCH: batch, names.TAG_ATTEMPT: str(attempt)}

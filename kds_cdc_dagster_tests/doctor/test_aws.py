@@ -76,7 +76,7 @@ def test_a_redriven_letter_older_than_the_journal(line: AwsSite) -> None:
 
 def test_a_queue_that_is_not_there(line: AwsSite) -> None:
     """The address is named."""
-    gone = line.variables["KDS_CDC_SQS_QUEUE_URL"].replace("changes", "gone")
+    gone = line.variables["KDS_CDC_SQS_QUEUE_URL"].replace(".fifo", "-gone.fifo")
     ((part, what),) = of(examined(line, sqs_queue_url=gone), Severity.ERROR)
     assert part == "queue"
     assert "gone" in what
