@@ -62,3 +62,7 @@ gate: install ## release gate: each stage × fault × warehouse ends the same (r
 .PHONY: bench
 bench: install ## benchmarks: rates, ratios, medians
 	$(BIN)/python -m kds_cdc_dagster_tests.bench
+
+.PHONY: bench-quick
+bench-quick: install ## the same with fewer runs, in under two minutes
+	$(BIN)/python -m kds_cdc_dagster_tests.bench --quick
