@@ -85,7 +85,6 @@ class Source(_Model):
         "adaptive", "adaptive_time_microseconds", "connect", "isostring", "microseconds", "nanoseconds"
     ] = "adaptive"
     binary_handling_mode: Literal["bytes", "base64", "base64-url-safe", "hex"] = "bytes"
-    interval_handling_mode: Literal["numeric", "string"] = "numeric"
     bigint_unsigned_handling_mode: Literal["long", "precise"] = "long"
     unavailable_value_placeholder: str = "__debezium_unavailable_value"
     infinity: Literal["null", "quarantine"] = "null"

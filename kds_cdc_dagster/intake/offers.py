@@ -140,12 +140,6 @@ def failures(store: ObjectStore) -> Iterator[Failure]:
             yield failure
 
 
-def offer_again(store: ObjectStore, batch: str) -> None:
-    """Put a failed batch back (an operator's word)."""
-    outbox.announce(store, batch)
-    store.delete([FAILED + keys.part(batch)])
-
-
 @dataclass(frozen=True, slots=True)
 class Affected:
     """What a batch touches: the names of its assets by stage."""

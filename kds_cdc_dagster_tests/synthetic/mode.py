@@ -74,7 +74,6 @@ def catalogue_text(mode: Mode, **changes: Any) -> str:
         "decimal_handling_mode": mode.decimals,
         "time_precision_mode": mode.times,
         "binary_handling_mode": mode.binaries,
-        "interval_handling_mode": mode.intervals,
         "bigint_unsigned_handling_mode": mode.unsigned,
     }
     if mode.grouping == "static":
