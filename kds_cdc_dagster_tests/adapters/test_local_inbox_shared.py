@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from kds_cdc_dagster.adapters.local_inbox import LocalQueue
@@ -117,6 +117,9 @@ class _Run:
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(_STEPS, max_size=40))
+@example(
+    [("send", 0, 0), ("receive", 2, 0), ("sleep", 11, 0), ("receive", 1, 0), ("sleep", 11, 0), ("receive", 1, 0)]
+)  # the head died, what follows it was in flight before
 def test_the_queue_on_disk_and_the_one_in_memory_give_the_same_answers(steps: list[tuple[str, int, int]]) -> None:
     """Whatever is done to them, in whatever order, step by step."""
     limits = {"visibility_seconds": 10.0, "dead_letter_after": 2, "in_flight_max": 12}
