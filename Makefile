@@ -66,3 +66,7 @@ bench: install ## benchmarks: rates, ratios, medians
 .PHONY: bench-quick
 bench-quick: install ## the same with fewer runs, in under two minutes
 	$(BIN)/python -m kds_cdc_dagster_tests.bench --quick
+
+.PHONY: bench-daemon
+bench-daemon: install ## the long ones, about half an hour: through the real daemon, at 1,000/s and 300/s, a backlog, growth
+	$(BIN)/python -m kds_cdc_dagster_tests.bench daemon-1000 daemon-300 daemon-backlog daemon-growth

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 from kds_cdc_dagster.core.change import Delivery
 from kds_cdc_dagster.core.decide import DecideCall, DecideReply, SettleCall
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 T = TypeVar("T")
 
@@ -104,6 +107,32 @@ class Outbound(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A message that was received too often and moved away. Its body stays where it is."""
+
+    group_id: str
+    message_id: str
+    receive_count: int
+    sent_at_ms: int
+
+
+class DeadLetters(Protocol):
+    """Messages that were received too often."""
+
+    def letters(self, *, limit: int) -> list[DeadLetter]:
+        """The oldest of them, up to `limit`. SQS shows the oldest of each group only: it locks a group it gave out."""
+        ...
+
+    def redrive(self, *, limit: int) -> int:
+        """Put up to `limit` back into the queue, each group in order; returns how many."""
+        ...
+
+    def close(self) -> None:
+        """Give connections back."""
+        ...
+
+
 # --- shared ordering and duplicate state --------------------------------------------------------
 
 
@@ -149,14 +178,18 @@ class StateStore(Protocol):
         """Id of the finished life, or None: rebuild first."""
         ...
 
-    def begin_life(self) -> str:
-        """Start a rebuild under a new life id. Nothing is decided until `finish_life`."""
+    def begin_life(self, *, is_yielding: bool = False) -> str | None:
+        """Start a rebuild under a new life id. Nothing is decided until `finish_life`.
+
+        Yielding, it gives None and changes nothing where a life is finished, or where another rebuild is under
+        way: one that began, or called `load`, less than a lease ago.
+        """
         ...
 
     def load(self, life: str, streams: Sequence[StreamRecord], markers: Sequence[Marker]) -> bool:
         """Load rebuilt state into the unfinished life; never lowers anything.
 
-        False, with nothing written, when another life has begun since.
+        False, with nothing written, when another life has begun since. Renews the lease, also with nothing to load.
         """
         ...
 
@@ -258,13 +291,15 @@ class ObjectStore(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LoadArtifact:
-    """A typed Parquet object of a batch, and the COPY manifest that names it with its length."""
+    """A typed Parquet object of a batch, and where a warehouse that wants a COPY manifest of it puts that."""
 
     key: str
     manifest_key: str
     sha256: str
     rows: int
     size_bytes: int
+    held: pa.Table | None = field(default=None, repr=False, compare=False)
+    """Its rows, where this process has just written it: a warehouse in the process need not read them again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,6 +369,18 @@ class Transaction(Protocol):
 
     def copy(self, table: str, artifact: LoadArtifact) -> None:
         """Append the artifact's rows to a temp table whose columns are the file's, in its order."""
+        ...
+
+    def land(self, name: str, columns: Sequence[tuple[str, str]], artifact: LoadArtifact) -> None:
+        """Make `name` a temp table or view of the artifact's rows, in place of an earlier one.
+
+        `columns`: (name, declared type) of all of the file's columns in its order; they have landing types. Raises
+        LoadRefused, also if the file has other columns; InvariantBroken if it has another number of rows.
+        """
+        ...
+
+    def unland(self, name: str) -> None:
+        """Drop what `land` made."""
         ...
 
     def unload(self, select: str, prefix: str, *, partition: str) -> list[ExportFile]:

@@ -26,7 +26,7 @@ from kds_cdc_dagster.intake.tenure import Incumbent
 from kds_cdc_dagster.intake.tick import Ticker
 from kds_cdc_dagster.load.layout import Schemas
 from kds_cdc_dagster.load.loader import Loader
-from kds_cdc_dagster.ports import Clock, Inbox, ObjectStore, Outbound, StateStore, Warehouse
+from kds_cdc_dagster.ports import Clock, DeadLetters, Inbox, ObjectStore, Outbound, StateStore, Warehouse
 from kds_cdc_dagster.settings import Settings, read_settings
 
 if TYPE_CHECKING:
@@ -77,6 +77,11 @@ class Pipeline:
     def outbound(self) -> Outbound:
         """Queue, write side."""
         return _open_outbound(self.settings, self.clock)
+
+    @cached_property
+    def dead_letters(self) -> DeadLetters:
+        """Messages that the queue moved away. Raises SettingsError where they are not known."""
+        return _open_dead_letters(self.settings, self.outbound, self.clock)
 
     @cached_property
     def warehouse(self) -> Warehouse:
@@ -154,7 +159,7 @@ class Pipeline:
             for ticker in self._tickers.values():
                 ticker.close()
             self._tickers.clear()
-            for name in ("inbox", "state", "warehouse"):
+            for name in ("inbox", "dead_letters", "state", "warehouse"):
                 if name in self.__dict__:
                     getattr(self, name).close()
                     del self.__dict__[name]
@@ -165,7 +170,7 @@ def _open_store(s: Settings) -> ObjectStore:
 
     if s.store == "s3":
         return object_store.open_s3(s.s3_bucket, s.pipeline, endpoint_url=s.aws_endpoint_url, region=s.aws_region)
-    return object_store.open_local(s.home / "store", s.pipeline)
+    return object_store.open_local(s.home / "store", s.pipeline, is_synced=s.store_fsync == "on")
 
 
 def _open_state(s: Settings, clock: Clock) -> StateStore:
@@ -199,11 +204,23 @@ def _open_outbound(s: Settings, clock: Clock) -> Outbound:
     return _local_queue(s.home / "queue.sqlite", s, clock)
 
 
+def _open_dead_letters(s: Settings, outbound: Outbound, clock: Clock) -> DeadLetters:
+    if s.queue == "sqs":
+        from kds_cdc_dagster.adapters.sqs_open import open_dead_letters
+
+        return open_dead_letters(s, outbound, clock=clock)
+    return _local_queue(s.home / "queue.sqlite", s, clock)
+
+
 def _local_queue(path: Path, s: Settings, clock: Clock) -> LocalQueue:
     from kds_cdc_dagster.adapters.local_inbox import LocalQueue
 
     return LocalQueue(
-        path, clock=clock, visibility_seconds=s.visibility_seconds, dead_letter_after=s.local_dead_letter_after
+        path,
+        clock=clock,
+        visibility_seconds=s.visibility_seconds,
+        dead_letter_after=s.local_dead_letter_after,
+        is_synced=s.store_fsync == "on",
     )
 
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kds_cdc_dagster.adapters.duckdb_file import DuckdbFile, first_line
-from kds_cdc_dagster.errors import LoadRefused
+from kds_cdc_dagster.errors import InvariantBroken, LoadRefused
 from kds_cdc_dagster.journal.keys import part
 from kds_cdc_dagster.ports import ExportFile, LoadArtifact, ObjectStore, Transaction, Warehouse
 
@@ -24,6 +24,10 @@ T = TypeVar("T")
 
 _TYPES = {"uuid": "VARCHAR", "text": "VARCHAR", "binary": "BLOB"}
 _LANDING = {"time": "VARCHAR", "binary": "VARCHAR", "json": "VARCHAR", "timestamptz": "TIMESTAMP"}
+
+
+_PARSED_MAX = 400
+"""Statements kept: those of some twenty targets, at about 10 KiB each."""
 
 
 class DuckdbDialect:
@@ -63,26 +67,65 @@ class DuckdbDialect:
         return f"CREATE OR REPLACE VIEW {view} AS {select}"
 
 
+class _Parsed:
+    """Parsed statements by their text: parsing is a fifth of a small statement, and merges repeat their texts."""
+
+    def __init__(self) -> None:
+        self._statements: dict[str, duckdb.Statement] = {}
+
+    def of(self, sql: str, connection: duckdb.DuckDBPyConnection) -> duckdb.Statement:
+        """The one statement of the text. The least lately used goes when there are too many."""
+        found = self._statements.pop(sql, None)
+        if found is None:
+            (found,) = connection.extract_statements(sql)
+            if len(self._statements) >= _PARSED_MAX:
+                del self._statements[next(iter(self._statements))]
+        self._statements[sql] = found
+        return found
+
+
 class _Transaction:
-    def __init__(self, connection: duckdb.DuckDBPyConnection, store: ObjectStore, threads: int) -> None:
+    def __init__(
+        self, connection: duckdb.DuckDBPyConnection, store: ObjectStore, threads: int, parsed: _Parsed
+    ) -> None:
         self.dialect = DuckdbDialect()
+        self._parsed = parsed
         self._connection = connection
         self._store = store
         self._threads = threads
 
     def execute(self, sql: str, parameters: Sequence[object] = ()) -> None:
-        self._connection.execute(sql, list(parameters))
+        self._connection.execute(self._parsed.of(sql, self._connection), list(parameters))
 
     def rows(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
-        return list(self._connection.execute(sql, list(parameters)).fetchall())
+        return list(self._connection.execute(self._parsed.of(sql, self._connection), list(parameters)).fetchall())
 
     def copy(self, table: str, artifact: LoadArtifact) -> None:
-        rows = pq.read_table(pa.BufferReader(self._store.get(artifact.key)))
-        self._connection.register("kds_artifact", rows)
+        self._connection.register("kds_artifact", self._rows(artifact))
         try:
             self._connection.execute(f"INSERT INTO {table} SELECT * FROM kds_artifact")
         finally:
             self._connection.unregister("kds_artifact")
+
+    def land(self, name: str, columns: Sequence[tuple[str, str]], artifact: LoadArtifact) -> None:
+        """A view of the rows in memory: a temp table of them would be written only to be read once."""
+        rows = self._rows(artifact)
+        if rows.schema.names != [column for column, _ in columns]:
+            raise LoadRefused("the artifact has other columns than the table", key=artifact.key, table=name)
+        if rows.num_rows != artifact.rows:
+            raise InvariantBroken(
+                "the artifact holds another number of rows than it says",
+                key=artifact.key,
+                rows=artifact.rows,
+                loaded=rows.num_rows,
+            )
+        self._connection.register(name, rows)
+
+    def unland(self, name: str) -> None:
+        self._connection.unregister(name)
+
+    def _rows(self, artifact: LoadArtifact) -> pa.Table:
+        return pq.read_table(pa.BufferReader(self._store.get(artifact.key))) if artifact.held is None else artifact.held
 
     def unload(self, select: str, prefix: str, *, partition: str) -> list[ExportFile]:
         values = self.rows(f"SELECT DISTINCT coalesce({partition}, '') FROM ({select}) ORDER BY 1")
@@ -125,6 +168,7 @@ class DuckdbWarehouse:
         self.dialect = DuckdbDialect()
         self._store = store
         self._threads = threads
+        self._parsed = _Parsed()
         config = {
             "threads": threads,
             "memory_limit": memory_limit,
@@ -142,7 +186,7 @@ class DuckdbWarehouse:
         with self._file.opened(lock) as connection:
             connection.execute("BEGIN")
             try:
-                answer = body(_Transaction(connection, self._store, self._threads))
+                answer = body(_Transaction(connection, self._store, self._threads, self._parsed))
                 connection.execute("COMMIT")
             except (
                 duckdb.DataError,

@@ -13,6 +13,7 @@ from kds_cdc_dagster.ports import StreamRecord
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS life (one INTEGER PRIMARY KEY CHECK (one = 1), id TEXT, is_finished INTEGER, boot TEXT);
+CREATE TABLE IF NOT EXISTS lease (one INTEGER PRIMARY KEY CHECK (one = 1), until REAL, process_id INTEGER);
 CREATE TABLE IF NOT EXISTS stream (
   source TEXT, stream TEXT, committed TEXT, row_position TEXT, lineage TEXT, hold TEXT, hold_version INTEGER,
   parkers TEXT, message_id TEXT, sequence_number TEXT, worker TEXT, settled_at_ms INTEGER,

@@ -27,11 +27,12 @@ from kds_cdc_dagster.adapters.embedded_rows import (
     put_streams,
     record_of,
 )
-from kds_cdc_dagster.adapters.life_ids import next_life
+from kds_cdc_dagster.adapters.life_ids import LEASE_SECONDS, is_leased, next_life
 from kds_cdc_dagster.adapters.marker_window import MarkerWindow
 from kds_cdc_dagster.adapters.stream_records import held_record, loaded_record, settled_record, unheld_record
 from kds_cdc_dagster.core.decide import DecideCall, DecideReply, SettleCall
 from kds_cdc_dagster.errors import StateNotReady, StateUnavailable
+from kds_cdc_dagster.intake.liveness import is_running
 from kds_cdc_dagster.ports import Clock, Marker, StreamRecord
 
 _WAIT_SECONDS = 10.0
@@ -59,9 +60,12 @@ class EmbeddedState:
             id_, is_finished = self._life(db)
             return id_ if is_finished else None
 
-    def begin_life(self) -> str:
+    def begin_life(self, *, is_yielding: bool = False) -> str | None:
         """Start a rebuild under a new life id."""
         with self._transaction() as db:
+            if is_yielding and self._is_taken(db):
+                return None
+            self._lease(db)
             latest = db.execute("SELECT id FROM life").fetchone()
             life = next_life(latest[0] if latest else "")
             db.execute("INSERT OR REPLACE INTO life VALUES (1, ?, 0, ?)", (life, self._boot))
@@ -72,6 +76,7 @@ class EmbeddedState:
         with self._transaction() as db:
             if self._life(db) != (life, False):
                 return False
+            self._lease(db)
             records = find_streams(db, ((s.source, s.stream) for s in streams))
             for rebuilt in streams:
                 key = (rebuilt.source, rebuilt.stream)
@@ -152,6 +157,16 @@ class EmbeddedState:
         """(id, is finished); of a life that another boot may have cut short, nothing."""
         row = db.execute("SELECT id, is_finished, boot FROM life").fetchone()
         return (row[0], bool(row[1])) if row and row[2] == self._boot else ("", False)
+
+    def _is_taken(self, db: sqlite3.Connection) -> bool:
+        """A life is finished, or its rebuild under way: leased, and its process still runs on this machine."""
+        id_, is_finished = self._life(db)
+        until, process_id = db.execute("SELECT until, process_id FROM lease").fetchone() or (0.0, 0)
+        return is_finished or (bool(id_) and is_leased(until, self._clock.now()) and is_running(process_id))
+
+    def _lease(self, db: sqlite3.Connection) -> None:
+        until = self._clock.now() + LEASE_SECONDS
+        db.execute("INSERT OR REPLACE INTO lease VALUES (1, ?, ?)", (until, os.getpid()))
 
     def _check(self, db: sqlite3.Connection, life: str) -> None:
         current = self._life(db)

@@ -93,10 +93,15 @@ class QueueFile:
             return self._name
 
     @contextmanager
-    def turn(self, *, is_write: bool = True) -> Iterator[sqlite3.Connection]:
-        """One transaction: all of it or, after an error, nothing. Raises TransientError if the file is busy or full."""
+    def turn(self, *, is_write: bool = True, is_synced: bool = False) -> Iterator[sqlite3.Connection]:
+        """One transaction: all of it or, after an error, nothing. Raises TransientError if the file is busy or full.
+
+        `is_synced`: it is on the disk, and all before it, when the turn ends.
+        """
         with self._mutex, self._translated():
             db = self._connection()
+            if is_synced:
+                db.execute("PRAGMA synchronous = FULL")
             db.execute("BEGIN IMMEDIATE" if is_write else "BEGIN")
             try:
                 yield db
@@ -105,6 +110,9 @@ class QueueFile:
                 with suppress(sqlite3.Error):
                     db.execute("ROLLBACK")
                 raise
+            finally:
+                if is_synced:
+                    db.execute("PRAGMA synchronous = NORMAL")
 
     def close(self) -> None:
         """Give the connection back."""

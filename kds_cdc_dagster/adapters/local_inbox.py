@@ -2,8 +2,9 @@
 
 Every step is one short write transaction, so a process may be killed at any moment: what it had received
 comes again when its visibility ends. Costs depend on the groups touched, never on how many messages were
-ever sent: rows of finished messages are deleted, deduplication ids are pruned as they age. A power cut may
-take back the last moments (WAL with synchronous=NORMAL), a killed process takes back nothing.
+ever sent: rows of finished messages are deleted, deduplication ids are pruned as they age. A killed
+process takes back nothing. A power cut may take back the last receives and deletes (WAL with synchronous=NORMAL:
+those messages come again), and, unless the queue is synced, the last sends.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
 
+from kds_cdc_dagster import ports
 from kds_cdc_dagster.adapters import local_file as rows
 from kds_cdc_dagster.adapters.local_file import IN, Head, QueueFile, Sent, json_list
 from kds_cdc_dagster.adapters.local_queue import (
@@ -49,10 +51,12 @@ class LocalQueue:
         visibility_seconds: float = 60.0,
         dead_letter_after: int = 10,
         in_flight_max: int = IN_FLIGHT_MAX,
+        is_synced: bool = False,
     ) -> None:
         self._rules = QueueRules(visibility_seconds, dead_letter_after, in_flight_max)
         self._clock = clock
         self._file = QueueFile(path)
+        self._is_synced = is_synced
         self._is_closed = False
 
     def send(self, messages: Sequence[Message]) -> int:
@@ -63,7 +67,7 @@ class LocalQueue:
 
     def _send(self, messages: Sequence[Message]) -> int:
         now = self._clock.now()
-        with self._file.turn() as db:
+        with self._file.turn(is_synced=self._is_synced) as db:
             db.execute("DELETE FROM dedup WHERE at <= ?", (now - DEDUP_WINDOW_SECONDS,))
             ids = json_list(m.dedup_id for m in messages)
             known = {row[0] for row in db.execute(f"SELECT dedup_id FROM dedup WHERE dedup_id {IN}", (ids,))}
@@ -91,7 +95,6 @@ class LocalQueue:
             if not rows.has_ready(db, now):
                 return []
         with self._file.turn() as db:
-            db.execute("UPDATE groups SET until = 0 WHERE until > 0 AND until <= ?", (now,))
             free = self._rules.in_flight_max - _in_flight(db, now)
             taken = self._living(db, max(0, min(room, free)), now)
             self._hand_over(db, taken, now)
@@ -99,7 +102,7 @@ class LocalQueue:
 
     def _living(self, db: sqlite3.Connection, room: int, now: float) -> list[Head]:
         """Messages to hand out; those received too often go to the dead letters on the way."""
-        while taken := rows.heads(db, room):
+        while taken := _free_heads(db, room, now):
             worn = [head for head in taken if head.receive_count >= self._rules.dead_letter_after]
             worn = [head for head in worn if head.group_id == worn[0].group_id]  # its group then queues up anew
             if not worn:
@@ -208,6 +211,12 @@ class LocalQueue:
             ).fetchall()
         return [DeadLetter(Message(r[0].decode(), r[1], r[2]), r[3], sequence_number(r[4]), *r[5:]) for r in found]
 
+    def letters(self, *, limit: int) -> list[ports.DeadLetter]:
+        """Dead letters without their bodies, oldest first."""
+        with self._file.turn(is_write=False) as db:
+            sql = "SELECT group_name, message_id, receive_count, sent_at_ms FROM dead ORDER BY seq LIMIT ?"
+            return [ports.DeadLetter(*row) for row in db.execute(sql, (limit,))]
+
     def redrive(self, *, limit: int = 1000) -> int:
         """Put the oldest dead letters back, in order, behind what waits; returns how many."""
         with self._file.turn() as db:
@@ -223,6 +232,12 @@ class LocalQueue:
         """End pending and later receives and give the file back."""
         self._is_closed = True
         self._file.close()
+
+
+def _free_heads(db: sqlite3.Connection, room: int, now: float) -> list[Head]:
+    """Heads of the groups that nothing in flight locks any more."""
+    db.execute("UPDATE groups SET until = 0 WHERE until > 0 AND until <= ?", (now,))
+    return rows.heads(db, room)
 
 
 def _in_flight(db: sqlite3.Connection, now: float) -> int:

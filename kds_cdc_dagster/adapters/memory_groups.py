@@ -10,6 +10,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
+import msgspec
+
 from kds_cdc_dagster.adapters.local_queue import DeadLetter, QueueRules, sequence_number
 from kds_cdc_dagster.core.change import Delivery
 from kds_cdc_dagster.ports import Message
@@ -17,8 +19,7 @@ from kds_cdc_dagster.ports import Message
 QUEUE_NAME = "memory"
 
 
-@dataclass(slots=True, eq=False)
-class Held:
+class Held(msgspec.Struct, eq=False, gc=False):
     """A living message."""
 
     seq: int
@@ -26,7 +27,6 @@ class Held:
     body: bytes
     message_id: str
     sent_at_ms: int
-    group: Group
     receive_count: int = 0
     received_at: float = 0.0
     until: float = 0.0
@@ -44,7 +44,7 @@ class Group:
     @property
     def until(self) -> float:
         """When the last of `front` becomes visible again, seconds since the epoch; 0.0 if `front` is empty."""
-        return max((held.until for held in self.front.values()), default=0.0)
+        return max([held.until for held in self.front.values()], default=0.0)
 
 
 class FifoGroups:
@@ -69,7 +69,7 @@ class FifoGroups:
         if group is None:
             group = self.by_name[message.group_id] = Group(message.group_id)
             heappush(self._free, (seq, group.name))
-        held = Held(seq, message, message.body.encode(), message_id or f"{QUEUE_NAME}-{seq}", sent_at_ms, group)
+        held = Held(seq, message, message.body.encode(), message_id or f"{QUEUE_NAME}-{seq}", sent_at_ms)
         group.waiting.append(held)
         self.living[seq] = held
 
@@ -84,33 +84,39 @@ class FifoGroups:
             group = self.by_name.get(name)
             if group is None or group.front or group.waiting[0].seq != head:
                 continue  # stale
-            if not self._buried(group, room - len(taken), now):
-                taken.extend(self._hand_over(group, room - len(taken), now))
+            run = [group.waiting.popleft() for _ in range(min(room - len(taken), len(group.waiting)))]
+            if max([held.receive_count for held in run]) >= self._rules.dead_letter_after:
+                self._bury(group, run, now)
+            else:
+                taken += self._handed_over(group, run, now)
             self.settle(group, now)
         return taken
 
-    def _buried(self, group: Group, room: int, now: float) -> bool:
-        """Move those of the first `room` messages that were received too often; the group then queues up anew."""
-        front = [group.waiting.popleft() for _ in range(min(room, len(group.waiting)))]
-        living = [held for held in front if held.receive_count < self._rules.dead_letter_after]
-        group.waiting.extendleft(reversed(living))
-        for held in front if len(living) < len(front) else ():
+    def _bury(self, group: Group, run: list[Held], now: float) -> None:
+        """Move those of the run that were received too often; the group then queues up anew."""
+        group.waiting.extendleft(held for held in reversed(run) if held.receive_count < self._rules.dead_letter_after)
+        for held in run:
             if held.receive_count >= self._rules.dead_letter_after:
                 del self.living[held.seq]
                 number, count = sequence_number(held.seq), held.receive_count
                 self.dead[held.seq] = DeadLetter(held.message, held.message_id, number, count, held.sent_at_ms, now)
-        return len(living) < len(front)
 
-    def _hand_over(self, group: Group, room: int, now: float) -> list[Delivery]:
-        return [self._delivery(group, group.waiting.popleft(), now) for _ in range(min(room, len(group.waiting)))]
+    def _handed_over(self, group: Group, run: list[Held], now: float) -> list[Delivery]:
+        until, name = now + self._rules.visibility_seconds, group.name
+        deliveries = []
+        for held in run:
+            held.receive_count = count = held.receive_count + 1
+            held.received_at, held.until = now, until
+            seq = held.seq
+            held.receipt = receipt = f"{QUEUE_NAME}.{seq}.{count}"
+            group.front[seq] = self.flights[receipt] = held
+            number = sequence_number(seq)
+            deliveries.append(Delivery(held.body, name, number, held.message_id, receipt, count, held.sent_at_ms))
+        return deliveries
 
-    def _delivery(self, group: Group, held: Held, now: float) -> Delivery:
-        held.receive_count = count = held.receive_count + 1
-        held.received_at, held.until = now, now + self._rules.visibility_seconds
-        held.receipt = receipt = f"{QUEUE_NAME}.{held.seq}.{count}"
-        group.front[held.seq] = self.flights[receipt] = held
-        number = sequence_number(held.seq)
-        return Delivery(held.body, group.name, number, held.message_id, receipt, count, held.sent_at_ms)
+    def group_of(self, held: Held) -> Group:
+        """The group of a living message."""
+        return self.by_name[held.message.group_id]
 
     def free_expired(self, now: float) -> None:
         """Free the groups whose last in-flight message is visible again."""

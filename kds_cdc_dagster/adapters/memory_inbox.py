@@ -63,7 +63,8 @@ class MemoryQueue:
         self._is_closed = False
         self._groups = FifoGroups(QueueRules(visibility_seconds, dead_letter_after, in_flight_max))
         self._dedup: set[str] = set()
-        self._dedup_ages: deque[tuple[float, str]] = deque()
+        self._dedup_ages: deque[tuple[float, list[str]]] = deque()
+        """When each send was, and what it added."""
 
     def send(self, messages: Sequence[Message]) -> int:
         """Publish in order; returns how many were new. Raises ValueError, before sending any, for what SQS refuses."""
@@ -71,14 +72,16 @@ class MemoryQueue:
         with self._mutex:
             now = self._clock.now()
             while self._dedup_ages and self._dedup_ages[0][0] <= now - DEDUP_WINDOW_SECONDS:
-                self._dedup.remove(self._dedup_ages.popleft()[1])
-            before = self._groups.last_seq
+                self._dedup.difference_update(self._dedup_ages.popleft()[1])
+            added: list[str] = []
+            self._dedup_ages.append((now, added))
+            sent_at_ms = int(now * 1000)
             for message in messages:
                 if message.dedup_id not in self._dedup:
                     self._dedup.add(message.dedup_id)
-                    self._dedup_ages.append((now, message.dedup_id))
-                    self._groups.append(message, int(now * 1000))
-            return self._groups.last_seq - before
+                    added.append(message.dedup_id)
+                    self._groups.append(message, sent_at_ms)
+            return len(added)
 
     def receive(self, *, max_messages: int, wait_seconds: float) -> list[Delivery]:
         """Up to ten messages: the group whose head waits longest gives what it has, then the next one."""
@@ -103,19 +106,19 @@ class MemoryQueue:
         A message that is already deleted counts as confirmed.
         """
         with self._mutex:
-            now = self._clock.now()
+            now, groups = self._clock.now(), self._groups
             refused: dict[str, str] = {}
             changed: dict[str, Group] = {}
             for receipt in receipts:
                 if reason := self._refusal(receipt, now):
                     refused[receipt] = reason
-                elif (held := self._groups.flights.pop(receipt, None)) is not None:
-                    del held.group.front[held.seq], self._groups.living[held.seq]
-                    changed[held.group.name] = held.group
+                elif (held := groups.flights.pop(receipt, None)) is not None:
+                    group = changed[held.message.group_id] = groups.group_of(held)
+                    del group.front[held.seq], groups.living[held.seq]
                     if self.faults.is_confirmation_lost(receipt):
                         refused[receipt] = "no answer"
             for group in changed.values():
-                self._groups.settle(group, now)
+                groups.settle(group, now)
             return Acknowledgement(frozenset(receipts).difference(refused), refused)
 
     def _refusal(self, receipt: str, now: float) -> str:
@@ -142,7 +145,7 @@ class MemoryQueue:
             held = [one for one in flights if one is not None and one.until > now]
             for one in held:
                 one.until = min(until, one.received_at + EXTEND_MAX_SECONDS)
-            for group in {one.group.name: one.group for one in held}.values():
+            for group in {one.message.group_id: self._groups.group_of(one) for one in held}.values():
                 self._groups.settle(group, now)
 
     def depth(self) -> QueueDepth:

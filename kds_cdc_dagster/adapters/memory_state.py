@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, TypeVar
 
-from kds_cdc_dagster.adapters.life_ids import next_life
+from kds_cdc_dagster.adapters.life_ids import LEASE_SECONDS, is_leased, next_life
 from kds_cdc_dagster.adapters.marker_window import MarkerWindow
 from kds_cdc_dagster.adapters.stream_records import (
     decided,
@@ -57,6 +57,7 @@ class MemoryState:
         """What a flush does."""
         with self._lock:
             self._life: _Life | None = None
+            self._leased_until = 0.0
             self._records: dict[_Key, StreamRecord] = {}
             self._pending: dict[_Key, dict[str, _InFlight]] = {}
             self._committed: dict[_Key, dict[str, _Committed]] = {}
@@ -72,9 +73,13 @@ class MemoryState:
         life = self._life
         return life.id if life and life.is_finished else None
 
-    def begin_life(self) -> str:
+    def begin_life(self, *, is_yielding: bool = False) -> str | None:
         """Start a rebuild under a new life id."""
         with self._lock:
+            now = self._clock.now()
+            if is_yielding and self._life and (self._life.is_finished or is_leased(self._leased_until, now)):
+                return None
+            self._leased_until = now + LEASE_SECONDS
             self._life = _Life(next_life(self._life.id if self._life else ""), is_finished=False)
             return self._life.id
 
@@ -83,6 +88,7 @@ class MemoryState:
         with self._lock:
             if self._life != (life, False):
                 return False
+            self._leased_until = self._clock.now() + LEASE_SECONDS
             for rebuilt in streams:
                 key = (rebuilt.source, rebuilt.stream)
                 self._records[key] = loaded_record(self._record(key), rebuilt)

@@ -3,6 +3,8 @@
 Create-only puts are atomic on all three: S3 by `If-None-Match: *`; the local folder writes a staging file and
 links it under the key, so a key shows a whole object or nothing, whenever the writer dies (staging names hold a
 `#`, which keys never do, and listings skip them); memory under a lock.
+
+A synced folder has file and name on the disk before a put returns; obstore does not sync, so `local_write` writes.
 Source: https://docs.rs/object_store/latest/object_store/enum.PutMode.html
 """
 
@@ -25,6 +27,7 @@ from obstore.exceptions import (
 )
 from obstore.store import LocalStore, MemoryStore, S3Store
 
+from kds_cdc_dagster.adapters.local_write import SyncedFolder
 from kds_cdc_dagster.errors import ObjectExists, ObjectMissing, SettingsError, TransientError
 from kds_cdc_dagster.ports import ObjectInfo
 
@@ -138,13 +141,13 @@ class BucketStore:
         where = {"step": step, "object": self.uri(key)}
         try:
             yield
-        except (AlreadyExistsError, PreconditionError) as error:
+        except (AlreadyExistsError, PreconditionError, FileExistsError) as error:
             raise ObjectExists("an object of this key exists", **where) from error
         except FileNotFoundError as error:
             if step in {"create", "overwrite", "scan", "folders"}:
                 raise SettingsError("the bucket or folder is not there", **where) from error
             raise ObjectMissing("no object of this key", **where) from error
-        except (PermissionDeniedError, UnauthenticatedError) as error:
+        except (PermissionDeniedError, UnauthenticatedError, PermissionError) as error:
             raise SettingsError("the object store refuses access", **where, cause=_first_line(error)) from error
         except (BaseError, OSError) as error:
             if "<Code>NoSuchBucket</Code>" in str(error):
@@ -153,13 +156,33 @@ class BucketStore:
 
 
 class FolderStore(BucketStore):
-    """Port ObjectStore over a local folder: safe between threads and processes of one machine."""
+    """Port ObjectStore over a local folder: safe between threads and processes of one machine.
 
-    def __init__(self, folder: Path, prefix: str) -> None:
+    `is_synced`: what is created, overwritten or swapped survives a power cut.
+    """
+
+    def __init__(self, folder: Path, prefix: str, *, is_synced: bool = False) -> None:
         root = folder.resolve()
         root.mkdir(parents=True, exist_ok=True)
         super().__init__(LocalStore(root), prefix, root_uri=str(root))
         self._lock_path = root / f".{prefix.strip('/').replace('/', '-')}.swap-lock"
+        self._synced = SyncedFolder(root / self._prefix) if is_synced else None
+
+    def create(self, key: str, body: bytes) -> None:
+        """Create-only put: exactly one winner per key. Raises ObjectExists."""
+        if self._synced is None:
+            super().create(key, body)
+        else:
+            with self._translated("create", key):
+                self._synced.create(key, body)
+
+    def overwrite(self, key: str, body: bytes) -> None:
+        """Unconditional put."""
+        if self._synced is None:
+            super().overwrite(key, body)
+        else:
+            with self._translated("overwrite", key):
+                self._synced.overwrite(key, body)
 
     def scan(self, prefix: str, *, after: str = "") -> Iterator[ObjectInfo]:
         """Objects under `prefix`, sorted by key, after key `after`; a folder is listed in no order, so all at once."""
@@ -191,9 +214,9 @@ class FolderStore(BucketStore):
                 continue
 
 
-def open_local(folder: Path, prefix: str) -> FolderStore:
+def open_local(folder: Path, prefix: str, *, is_synced: bool = False) -> FolderStore:
     """Objects as files under `folder/prefix`."""
-    return FolderStore(folder, prefix)
+    return FolderStore(folder, prefix, is_synced=is_synced)
 
 
 def open_memory(prefix: str) -> BucketStore:

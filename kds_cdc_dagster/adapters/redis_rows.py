@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from itertools import groupby
 from typing import Any
 
 import msgspec
@@ -17,9 +18,8 @@ from kds_cdc_dagster.ports import Marker, StreamRecord
 _pack = msgspec.msgpack.Encoder().encode
 _unpack = msgspec.msgpack.Decoder().decode
 
-FIELD_BYTES = 24
-"""Stream tag (8) and identity (16)."""
-CONTENT_HASH_BYTES = 8
+MARK_BYTES = 32
+"""Stream tag (8), identity (16) and content hash (8)."""
 _RECORD_VALUES = 10
 _REPLY_VALUES = _RECORD_VALUES + 3
 
@@ -36,53 +36,46 @@ _IN_DOUBT = "i"
 
 
 def decide_arguments(calls: Sequence[DecideCall]) -> list[bytes]:
-    """ARGV[2] to ARGV[4] of decide.lua. One pass with plain lists: this runs for every message."""
+    """ARGV[2] and ARGV[3] of decide.lua. Plain lists: this runs for every message."""
     rows: list[str | int] = []
     heads: dict[tuple[object, ...], int] = {}
-    fields: list[str] = []
-    hashes: list[str] = []
+    marks: list[str] = []
     orders: list[str] = []
     late: list[int] = []
     for call in calls:
         name, tag, _ = stream_address(call.source, call.stream)
         head = (call.claim, call.slot, call.is_dense, call.on_gap, call.is_release, call.known_absent)
-        rows += (name, call.floor, len(call.candidates), heads.setdefault(head, len(heads) + 1))
-        for candidate in call.candidates:
-            fields.append(tag + candidate.identity)
-            hashes.append(candidate.content_hash)
-            orders.append(candidate.order or "")
-            if candidate.declared_new:
-                late.append(len(fields))
+        candidates = call.candidates
+        rows += (name, call.floor, len(candidates), heads.setdefault(head, len(heads) + 1))
+        late += [place for place, one in enumerate(candidates, len(marks) + 1) if one.declared_new]
+        marks += [tag + one.identity + one.content_hash for one in candidates]
+        orders += [one.order or "" for one in candidates]
     request = _pack((rows, list(heads), orders, late))
-    return [request, _raw(fields, FIELD_BYTES), _raw(hashes, CONTENT_HASH_BYTES)]
+    return [request, _raw(marks)]
 
 
 def settle_arguments(calls: Sequence[SettleCall]) -> list[bytes]:
-    """ARGV[2] to ARGV[4] of settle.lua."""
+    """ARGV[2] and ARGV[3] of settle.lua."""
     rows: list[str | int] = []
-    fields: list[str] = []
-    hashes: list[str] = []
+    runs = [len(call.markers) for call in calls if call.markers]
+    marks: list[str] = []
     for call in calls:
         name, tag, _ = stream_address(call.source, call.stream)
         rows += (name, call.committed, call.row_position, call.lineage)
         rows += (call.message_id, call.sequence_number, call.worker, call.settled_at_ms)
-        for identity, content_hash in call.markers:
-            fields.append(tag + identity)
-            hashes.append(content_hash)
-    return [_pack(rows), _raw(fields, FIELD_BYTES), _raw(hashes, CONTENT_HASH_BYTES)]
+        marks += [tag + identity + content_hash for identity, content_hash in call.markers]
+    return [_pack((rows, runs)), _raw(marks)]
 
 
 def load_arguments(streams: Sequence[StreamRecord], markers: Sequence[Marker]) -> list[bytes]:
-    """ARGV[2] to ARGV[4] of load.lua."""
+    """ARGV[2] and ARGV[3] of load.lua."""
     rows: list[str | int] = []
     for record in streams:
         rows += (stream_address(record.source, record.stream).name, *_values(record))
-    fields = [stream_address(marker.source, marker.stream).tag + marker.identity for marker in markers]
-    return [
-        _pack(rows),
-        _raw(fields, FIELD_BYTES),
-        _raw([marker.content_hash for marker in markers], CONTENT_HASH_BYTES),
-    ]
+    tags = [stream_address(marker.source, marker.stream).tag for marker in markers]
+    runs = [len(list(run)) for _, run in groupby(tags)]
+    marks = [tag + marker.identity + marker.content_hash for tag, marker in zip(tags, markers, strict=True)]
+    return [_pack((rows, runs)), _raw(marks)]
 
 
 def decide_replies(packed: bytes, count: int) -> list[DecideReply]:
@@ -138,12 +131,12 @@ def _doubtful_results(verdicts: str, doubts: Iterable[str]) -> tuple[Result, ...
     return tuple([Result(Verdict.IN_DOUBT, next(segments)) if v == _IN_DOUBT else _LETTERS[v] for v in verdicts])
 
 
-def _raw(texts: list[str], size_bytes: int) -> bytes:
+def _raw(marks: list[str]) -> bytes:
     """Hex texts as raw bytes, end to end: half the size in the store. Raises InvariantBroken."""
     try:
-        raw = bytes.fromhex("".join(texts))
+        raw = bytes.fromhex("".join(marks))
     except ValueError:
         raw = b""
-    if len(raw) != size_bytes * len(texts) or set(map(len, texts)) - {2 * size_bytes}:
-        raise InvariantBroken("identities and content hashes are hex of fixed width", size_bytes=size_bytes)
+    if len(raw) != MARK_BYTES * len(marks) or set(map(len, marks)) - {2 * MARK_BYTES}:
+        raise InvariantBroken("identities and content hashes are hex of fixed width", mark_bytes=MARK_BYTES)
     return raw

@@ -6,7 +6,7 @@ one slot; names of streams are fields, percent-encoded, never parts of a key (RE
 ===========================  =====================================================================
 {<pipeline>:<n>/<of>}:life   the shard's sentinel: life id, finished, the server's replication id
 ...:order                    stream -> packed record (committed, hold, parkers, last message, ...)
-...:pend:<generation>        stream tag and identity -> content hash and segment, in flight
+...:pend:<generation>        stream tag -> packed segments, identities and content hashes, in flight
 ...:dup:<bucket>             stream tag and identity -> content hash, committed; dies with its bucket
 ===========================  =====================================================================
 
@@ -25,7 +25,7 @@ from typing import Any, Protocol, TypeVar
 from urllib.parse import quote, unquote
 
 from kds_cdc_dagster.adapters import redis_scripts
-from kds_cdc_dagster.adapters.life_ids import next_life
+from kds_cdc_dagster.adapters.life_ids import LEASE_SECONDS, is_leased, next_life
 from kds_cdc_dagster.adapters.marker_window import MarkerWindow
 from kds_cdc_dagster.adapters.redis_findings import ServerFinding, findings
 from kds_cdc_dagster.adapters.redis_rows import (
@@ -84,10 +84,19 @@ class RedisState:
         id_, state = found.pop()
         return id_ if not found and state == "finished" else None
 
-    def begin_life(self) -> str:
-        """Start a rebuild under a new life id."""
-        life = next_life(max(id_ for id_, _ in self._lives()))
+    def begin_life(self, *, is_yielding: bool = False) -> str | None:
+        """Start a rebuild under a new life id. Of several that yield the first shard chooses one."""
+        seen = self._turns.run([self._lease_turn("", "read")])[0]
+        lives = self._lives()  # in this order: who finishes in between is seen here, or changes what was seen there
+        life = next_life(max(id_ for id_, _ in lives))
+        if is_yielding:
+            is_finished = set(lives) == {(lives[0][0], "finished")}
+            if is_finished or is_leased(int(seen[2] or 0) / 1000, self._clock.now()):
+                return None
+            if self._turns.run([self._lease_turn(life, "begin", *seen)]) == [0]:
+                return None
         self._on_every_shard(life, "begin")
+        self._turns.run([self._lease_turn(life, "renew")])
         return life
 
     def load(self, life: str, streams: Sequence[StreamRecord], markers: Sequence[Marker]) -> bool:
@@ -96,7 +105,8 @@ class RedisState:
         False when another life has begun on any shard. What a shard of this life has taken by then
         are durable facts, of which nothing is lowered: they hurt no other life.
         """
-        turns = [self._load_turn(life, shard, [streams[i] for i in part], []) for shard, part in _parts(streams)]
+        turns = [self._lease_turn(life, "renew")]
+        turns += [self._load_turn(life, shard, [streams[i] for i in part], []) for shard, part in _parts(streams)]
         turns += [self._load_turn(life, shard, [], [markers[i] for i in part]) for shard, part in _parts(markers)]
         for first in range(0, len(turns), _TURNS_MAX):
             if 0 in self._turns.run(turns[first : first + _TURNS_MAX]):
@@ -186,6 +196,10 @@ class RedisState:
         keys = [prefix + "life", prefix + "order"]
         turn = Turn(redis_scripts.HOLD, keys, [life, stream_address(source, stream).name, *args])
         return self._run_in_life(life, [turn])[0]
+
+    def _lease_turn(self, life: str, act: str, *seen: bytes) -> Turn:
+        until_ms = int((self._clock.now() + LEASE_SECONDS) * 1000)
+        return Turn(redis_scripts.LEASE, [self._prefixes[0] + "life"], [life, act, until_ms, *seen])
 
     def _load_turn(self, life: str, shard: int, streams: list[StreamRecord], markers: list[Marker]) -> Turn:
         return self._marking_turn(redis_scripts.LOAD, life, shard, load_arguments(streams, markers))

@@ -6,7 +6,7 @@ import io
 import json
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import md5
 from typing import Any
@@ -15,12 +15,14 @@ import pyarrow.parquet as pq
 
 from kds_cdc_dagster.adapters.redshift_dialect import RedshiftDialect
 from kds_cdc_dagster.adapters.redshift_errors import CopyRefused, connection_errors, translated
-from kds_cdc_dagster.errors import InvariantBroken, LoadRefused
+from kds_cdc_dagster.errors import InvariantBroken, LoadRefused, ObjectExists
 from kds_cdc_dagster.journal.keys import part
 from kds_cdc_dagster.ports import ExportFile, LoadArtifact, ObjectStore
 
 _PLAIN_FOLDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 """Partition values whose folder name Redshift cannot write otherwise than we read it."""
+_TAKES_NO_PARAMETER = "CREATE TEMP TABLE"
+"""CREATE TABLE AS is no query to the server: it binds nothing in it."""
 _VARBYTE_OIDS = {6551, 17}
 """Redshift's VARBYTE; PostgreSQL's bytea."""
 _FOOTER_TAIL = 8
@@ -39,6 +41,14 @@ class Exchange:
         """Authorisation and format."""
         role = f"'{self.role_arn}'" if self.role_arn else "default"
         return f"IAM_ROLE {role} FORMAT AS PARQUET"
+
+    def manifest(self, artifact: LoadArtifact) -> str:
+        """URL of a manifest that names the artifact with its length, as COPY of Parquet wants it."""
+        url, size_bytes = self.store.uri(artifact.key), artifact.size_bytes
+        entry = {"url": url, "mandatory": True, "meta": {"content_length": size_bytes}}
+        with suppress(ObjectExists):  # the artifact is named by its content: a manifest of that name says the same
+            self.store.create(artifact.manifest_key, json.dumps({"entries": [entry]}).encode())
+        return self.store.uri(artifact.manifest_key)
 
 
 class RedshiftTransaction:
@@ -63,7 +73,7 @@ class RedshiftTransaction:
     def copy(self, table: str, artifact: LoadArtifact) -> None:
         """See the port. Raises LoadRefused, InvariantBroken if fewer or more rows arrive than the artifact holds."""
         self._check_columns(table, artifact)
-        manifest = self._exchange.store.uri(artifact.manifest_key)
+        manifest = self._exchange.manifest(artifact)
         try:
             self.execute(f"COPY {table} FROM '{manifest}' {self._exchange.clauses} MANIFEST")
         except CopyRefused as refused:
@@ -77,6 +87,17 @@ class RedshiftTransaction:
                 rows=artifact.rows,
                 loaded=loaded,
             )
+
+    def land(self, name: str, columns: Sequence[tuple[str, str]], artifact: LoadArtifact) -> None:
+        """See the port: a temp table, by COPY."""
+        self.unland(name)
+        listed = ", ".join(f"{column} {self.dialect.landing_type(declared)}" for column, declared in columns)
+        self.execute(f"CREATE TEMP TABLE {name} ({listed})")
+        self.copy(name, artifact)
+
+    def unland(self, name: str) -> None:
+        """See the port."""
+        self.execute(f"DROP TABLE IF EXISTS {name}")
 
     def unload(self, select: str, prefix: str, *, partition: str) -> list[ExportFile]:
         """See the port. `prefix` is new in each repetition: the lost attempt may still be writing to its own."""
@@ -134,6 +155,8 @@ class RedshiftTransaction:
     @contextmanager
     def _cursor(self, sql: str, parameters: Sequence[object] = ()) -> Iterator[Any]:
         """Run a statement. Raises Setback, LoadRefused, SettingsError."""
+        if sql.startswith(_TAKES_NO_PARAMETER):
+            sql, parameters = _written_in(sql, parameters), ()
         cursor = self._connection.cursor()
         cursor.paramstyle = "qmark"
         try:
@@ -150,6 +173,13 @@ def _file(entry: dict[str, Any], url: str, prefix: str) -> ExportFile:
     folder, _, _ = path.rpartition("/")
     meta = entry["meta"]
     return ExportFile(folder.partition("=")[2], prefix + path, meta["record_count"], meta["content_length"])
+
+
+def _written_in(sql: str, parameters: Sequence[object]) -> str:
+    """The statement with its parameters, texts all of them, as quoted constants."""
+    first, *rest = sql.split("?")
+    quoted = ("'" + str(value).replace("'", "''") + "'" for value in parameters)
+    return first + "".join(map("".join, zip(quoted, rest, strict=True)))
 
 
 def _md5(value: str) -> str:

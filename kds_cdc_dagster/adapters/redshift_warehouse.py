@@ -32,6 +32,9 @@ from kds_cdc_dagster.settings import Settings
 
 T = TypeVar("T")
 
+_KEEP_LAST_KEY = "SET json_parse_dedup_attributes TO on"
+"""Of a repeated key in a JSON object the last one counts, as in PostgreSQL and MySQL; by default the whole statement
+fails. Source: AWS Redshift Database Developer Guide, "Parsing options for SUPER"."""
 _FILE_NAME_MAX = 256
 """Characters that sys_load_error_detail keeps of a file's address."""
 
@@ -127,7 +130,7 @@ class RedshiftWarehouse:
 
     @contextmanager
     def _connected(self) -> Iterator[Any]:
-        """A connection with the statement timeout set; closing it rolls back what is open."""
+        """A connection with its settings made; closing it rolls back what is open."""
         import redshift_connector
 
         try:
@@ -136,6 +139,7 @@ class RedshiftWarehouse:
             raise translated(error, "connect") from error
         try:
             _in_autocommit(connection, f"SET statement_timeout TO {self._timeout_ms}")
+            _in_autocommit(connection, _KEEP_LAST_KEY)
             yield connection
         finally:
             with suppress(*connection_errors()):

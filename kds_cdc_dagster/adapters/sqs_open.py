@@ -9,9 +9,10 @@ import msgspec
 from kds_cdc_dagster.adapters.sqs_access import SqsAccess
 from kds_cdc_dagster.adapters.sqs_inbox import SqsInbox
 from kds_cdc_dagster.adapters.sqs_large_bodies import LargeBodies
-from kds_cdc_dagster.adapters.sqs_outbound import SqsOutbound
+from kds_cdc_dagster.adapters.sqs_outbound import SqsDeadLetters, SqsOutbound
 from kds_cdc_dagster.adapters.sqs_wire import SqsWire
-from kds_cdc_dagster.ports import Clock
+from kds_cdc_dagster.errors import SettingsError
+from kds_cdc_dagster.ports import Clock, Outbound
 from kds_cdc_dagster.settings import Settings
 
 PARALLEL_MIN = 4
@@ -35,10 +36,15 @@ def open_inbox(settings: Settings, *, clock: Clock) -> SqsInbox:
     )
 
 
-def open_dead_letters(settings: Settings, *, clock: Clock) -> SqsInbox:
-    """The dead-letter queue's read side, for a redrive: bodies stay as they are, pointers too."""
+def open_dead_letters(settings: Settings, queue: Outbound, *, clock: Clock) -> SqsDeadLetters:
+    """The dead-letter queue; `queue` takes what is redriven. Bodies stay as they are, pointers too.
+
+    Raises SettingsError without its address.
+    """
+    if not settings.sqs_dead_letter_url:
+        raise SettingsError("the dead-letter queue is not known", variable="KDS_CDC_SQS_DEAD_LETTER_URL")
     wire = _wire(settings, settings.sqs_dead_letter_url, clock)
-    return SqsInbox(wire, visibility_seconds=settings.visibility_seconds)
+    return SqsDeadLetters(SqsInbox(wire, visibility_seconds=settings.visibility_seconds), queue)
 
 
 def open_outbound(settings: Settings, *, clock: Clock) -> SqsOutbound:

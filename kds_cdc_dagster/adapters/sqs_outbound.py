@@ -8,11 +8,12 @@ from collections.abc import Iterator, Sequence
 from kds_cdc_dagster.adapters.local_queue import refuse_unsendable
 from kds_cdc_dagster.adapters.sqs_entries import ENTRIES_MAX, EntryCalls
 from kds_cdc_dagster.adapters.sqs_wire import SqsWire
+from kds_cdc_dagster.core.change import Delivery
 from kds_cdc_dagster.errors import TransientError
-from kds_cdc_dagster.ports import Inbox, Message, Outbound
+from kds_cdc_dagster.ports import DeadLetter, Inbox, Message, Outbound
 
 IDLE_ANSWERS = 2
-"""Empty receives after which a redrive counts the dead-letter queue as drained."""
+"""Empty receives after which the dead-letter queue counts as drained (or locked: its groups are in flight)."""
 
 
 class SqsOutbound:
@@ -48,20 +49,48 @@ class SqsOutbound:
         self._wire.close()
 
 
-def redrive(dead_letters: Inbox, queue: Outbound, *, messages_max: int) -> int:
-    """Move up to `messages_max` dead letters back, each group in order; returns how many were moved.
+class SqsDeadLetters:
+    """Port DeadLetters: the dead-letter queue, and the queue that its letters go back to."""
 
-    A letter is deleted after the queue has it. Its message id is the deduplication id: a redrive that dies
-    between the two and is repeated within five minutes sends it once; later it ends as a duplicate in the intake.
-    """
-    moved = idle = 0
-    while moved < messages_max and idle < IDLE_ANSWERS:
-        letters = dead_letters.receive(max_messages=min(ENTRIES_MAX, messages_max - moved), wait_seconds=1)
-        idle = 0 if letters else idle + 1
-        queue.send([Message(one.body.decode(), one.group_id, f"redrive-{one.message_id}") for one in letters])
-        dead_letters.acknowledge([one.receipt for one in letters])
-        moved += len(letters)
-    return moved
+    def __init__(self, dead_letters: Inbox, queue: Outbound) -> None:
+        self._dead_letters = dead_letters
+        self._queue = queue
+
+    def letters(self, *, limit: int) -> list[DeadLetter]:
+        """Received to be looked at, then released: SQS has no other way, and counts it as a receive."""
+        found: list[Delivery] = []
+        try:
+            for letters in _received(self._dead_letters, limit):
+                found += letters
+        finally:
+            self._dead_letters.release([one.receipt for one in found])
+        return [DeadLetter(one.group_id, one.message_id, one.receive_count, one.sent_at_ms) for one in found]
+
+    def redrive(self, *, limit: int) -> int:
+        """Move letters back, each group in order; returns how many were moved.
+
+        A letter is deleted after the queue has it. Its message id is the deduplication id: a redrive that dies
+        between the two and is repeated within five minutes sends it once; later it ends as a duplicate in the intake.
+        """
+        moved = 0
+        for letters in _received(self._dead_letters, limit):
+            self._queue.send([Message(one.body.decode(), one.group_id, f"redrive-{one.message_id}") for one in letters])
+            self._dead_letters.acknowledge([one.receipt for one in letters])
+            moved += len(letters)
+        return moved
+
+    def close(self) -> None:
+        """Give connections back."""
+        self._dead_letters.close()
+
+
+def _received(inbox: Inbox, limit: int) -> Iterator[list[Delivery]]:
+    """What the queue gives, up to `limit` messages, until it gives nothing more."""
+    left, idle = limit, 0
+    while left > 0 and idle < IDLE_ANSWERS:
+        found = inbox.receive(max_messages=min(ENTRIES_MAX, left), wait_seconds=1)
+        left, idle = left - len(found), 0 if found else idle + 1
+        yield found
 
 
 def _entry(message: Message) -> dict[str, str]:

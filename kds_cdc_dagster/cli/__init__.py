@@ -15,6 +15,7 @@ _COMMANDS = {
     "worker": "kds_cdc_dagster.cli.worker",
     "status": "kds_cdc_dagster.cli.status",
     "doctor": "kds_cdc_dagster.cli.doctor",
+    "dead-letters": "kds_cdc_dagster.cli.dead_letters",
     "streams": "kds_cdc_dagster.cli.streams",
     "park": "kds_cdc_dagster.cli.streams",
     "release": "kds_cdc_dagster.cli.streams",

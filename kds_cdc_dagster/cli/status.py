@@ -58,7 +58,27 @@ def _queue(parts: Pipeline) -> dict[str, Any]:
         "in_flight": depth.in_flight,
         "dead_letter": depth.dead_letter,
         "oldest_age_seconds": None if depth.oldest_age_seconds is None else round(depth.oldest_age_seconds, 1),
+        "locked_groups": _locked_groups(parts),
     }
+
+
+def _locked_groups(parts: Pipeline) -> list[dict[str, Any]] | None:
+    """Groups that wait for messages in flight; None where the queue does not tell (SQS)."""
+    if parts.settings.queue != "local":
+        return None
+    from kds_cdc_dagster.adapters.local_inbox import LocalQueue
+
+    queue, now = parts.inbox, parts.clock.now()
+    locked = queue.locked_groups(limit=LISTED_MAX) if isinstance(queue, LocalQueue) else []
+    return [
+        {
+            "group": one.group_id,
+            "in_flight": one.in_flight,
+            "waiting": one.waiting,
+            "unlocked_in_seconds": round(max(0.0, one.locked_until - now), 1),
+        }
+        for one in locked
+    ]
 
 
 def _state(parts: Pipeline) -> dict[str, Any]:
@@ -106,7 +126,15 @@ def _outbox(parts: Pipeline) -> dict[str, Any]:
 
 def _text(found: dict[str, Any]) -> str:
     lines = [f"pipeline {found['pipeline']} ({found['profile']}) in {found['home']}"]
-    lines += [f"queue: {_pairs(found['queue'])}"]
+    queue = dict(found["queue"])
+    locked = queue.pop("locked_groups", None) or []
+    lines += [f"queue: {_pairs(queue)}"]
+    lines += [
+        f"  locked {one['group']}: {one['in_flight']} in flight, {one['waiting']} wait, {one['unlocked_in_seconds']} s"
+        for one in locked
+    ]
+    if queue.get("dead_letter"):
+        lines.append("  look at dead letters with: kds-cdc dead-letters")
     state = found["state"]
     if "unavailable" in state:
         lines.append(f"state: UNAVAILABLE, nothing is accepted: {state['unavailable']}")

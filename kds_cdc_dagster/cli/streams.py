@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import getpass
+import json
+from typing import Any
 
 import click
 
@@ -19,22 +21,40 @@ _SOURCE = click.option("--source", default=None, help="Source id, where several 
 
 @click.command()
 @click.option("--held", is_flag=True, help="Only streams that are held.")
-def streams(held: bool) -> None:
+@click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
+def streams(held: bool, as_json: bool) -> None:
     """List streams: epoch, last position, hold."""
     parts = pipeline()
-    for record in sorted(parts.state.streams(held_only=held), key=lambda r: (r.source, r.stream)):
-        click.echo(_line(parts, record))
+    records = sorted(parts.state.streams(held_only=held), key=lambda r: (r.source, r.stream))
+    if as_json:
+        click.echo(json.dumps([_document(parts, record) for record in records], indent=2))
+    else:
+        for record in records:
+            click.echo(_line(_document(parts, record)))
     parts.close()
 
 
-def _line(parts: Pipeline, record: StreamRecord) -> str:
-    epoch = int(record.committed[:EPOCH_DIGITS] or "0", 16)
-    position = record.committed[EPOCH_DIGITS:].rstrip("0") or "-"
-    line = f"{record.source}  {record.stream}  epoch {epoch}  position {position}"
+def _document(parts: Pipeline, record: StreamRecord) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "source": record.source,
+        "stream": record.stream,
+        "epoch": int(record.committed[:EPOCH_DIGITS] or "0", 16),
+        "position": record.committed[EPOCH_DIGITS:].rstrip("0"),
+        "hold": record.hold,
+        "parked_segments": 0,
+        "message_id": record.message_id,
+        "settled_at_ms": record.settled_at_ms,
+    }
     if record.hold:
         pointers = parked.outstanding(parts.store, record.source, record.stream)
-        waiting = sum(pointer.claim != parked.BY_OPERATOR.claim for pointer in pointers)
-        line += f"  HELD: {record.hold} ({waiting} segments with parked deliveries)"
+        found["parked_segments"] = sum(pointer.claim != parked.BY_OPERATOR.claim for pointer in pointers)
+    return found
+
+
+def _line(found: dict[str, Any]) -> str:
+    line = f"{found['source']}  {found['stream']}  epoch {found['epoch']}  position {found['position'] or '-'}"
+    if found["hold"]:
+        line += f"  HELD: {found['hold']} ({found['parked_segments']} segments with parked deliveries)"
     return line
 
 

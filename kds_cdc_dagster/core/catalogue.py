@@ -75,7 +75,8 @@ class Source(_Model):
     contract: Literal["debezium", "kds-cdc-mock/v1"] = "debezium"
     connector: Connector | None = None
     database: str | None = None
-    """Database (and `schema`) of flattened rows, whose messages may not name them."""
+    """Database (and `schema`) of flattened rows, whose messages may not name them. Tells sources of one connector and
+    `name` apart: positions of two SQL Server databases do not compare, so each is a source of its own."""
     flattened_schema: str | None = None
     stream: StreamRule = StreamRule.model_construct(from_="group", key=("account", "store"))
     positions: Literal["sparse", "dense"] | None = None
@@ -211,6 +212,9 @@ class Target(_Model):
     owners: tuple[str, ...] = ()
 
 
+_OF_ITS_OWN = "another database is a source of its own: the same `name`, another `id`, its `database`"
+
+
 class Binding(_Model):
     """An entity as one source delivers it."""
 
@@ -242,6 +246,8 @@ class Catalogue(_Model):
                 self._referenced(entity, reference)
         for target in self.targets:
             self._check_target(target)
+        self._refuse_mixed_sources()
+        self._refuse_mixed_tables()
         return self
 
     def _referenced(self, entity: Entity, reference: EntitySource) -> Source:
@@ -252,6 +258,37 @@ class Catalogue(_Model):
                 f"entity {entity.name}: source {reference.source} names {len(found)} sources; use a source's `id`"
             )
         return found[0]
+
+    def _refuse_mixed_sources(self) -> None:
+        """Sources of one connector and name must differ by database, or no message could be told to be of one."""
+        by_name: dict[tuple[str, str], list[str | None]] = {}
+        for source in self.sources:
+            if source.connector:
+                by_name.setdefault((source.connector, source.name), []).append(source.database)
+        for (connector, name), databases in by_name.items():
+            if len(databases) > 1 and (None in databases or len(set(databases)) < len(databases)):
+                raise ValueError(
+                    f"{len(databases)} {connector} sources are named {name}; each needs its own `database`"
+                )
+
+    def _refuse_mixed_tables(self) -> None:
+        """A source has a table once, and one database where positions are counted per database.
+
+        Source: Debezium's SQL Server connector, LSNs are of one database.
+        """
+        seen: dict[tuple[str, str, str], Binding] = {}
+        databases: dict[str, str] = {}
+        for binding in self._all_bindings():
+            source, place = binding.source, (binding.schema_ or binding.database or "", binding.table)
+            other = seen.setdefault((source.id, *place), binding)
+            database = binding.database or source.database
+            if other is not binding:
+                raise ValueError(
+                    f"entities {other.entity.name} and {binding.entity.name} both read {'.'.join(place)} of source "
+                    f"{source.id}; {_OF_ITS_OWN}"
+                )
+            if source.connector == "sqlserver" and database and databases.setdefault(source.id, database) != database:
+                raise ValueError(f"source {source.id}: entities read several SQL Server databases; {_OF_ITS_OWN}")
 
     def _check_target(self, target: Target) -> None:
         for name in target.from_:

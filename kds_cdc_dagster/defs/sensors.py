@@ -58,8 +58,12 @@ def _tick(parts: Pipeline, name: str) -> TickReport:
     is_at_once = parts.is_draining and settings.queue == "local"
     wait = 0.0 if is_at_once else min(settings.wait_seconds, SENSOR_WAIT_SECONDS)
     try:
-        ticker = parts.ticker(name)
-        return ticker.tick(budget_seconds=settings.tick_seconds, wait_seconds=wait, is_draining=parts.is_draining)
+        return parts.ticker(name).tick(
+            budget_seconds=settings.tick_seconds,
+            wait_seconds=wait,
+            is_draining=parts.is_draining,
+            again_seconds=0.0 if parts.is_driven else INTERVAL_SECONDS + settings.tick_seconds,
+        )
     except KdsCdcError as error:
         return TickReport(failure=f"{type(error).__name__}: {error}")
 

@@ -12,6 +12,7 @@ import msgspec
 from kds_cdc_dagster.core.catalogue import Entity
 from kds_cdc_dagster.journal import keys
 from kds_cdc_dagster.journal.manifest import Manifest
+from kds_cdc_dagster.load.batch import SCHEMA
 from kds_cdc_dagster.load.layout import Layout, listed
 from kds_cdc_dagster.load.raw import RawArtifact
 
@@ -47,6 +48,11 @@ def column_schema(entity: Entity) -> dg.TableSchema:
             for column in entity.columns
         ]
     )
+
+
+def raw_schema() -> dg.TableSchema:
+    """Columns of every raw artifact: the delivery as received, and what was decided about it."""
+    return dg.TableSchema(columns=[dg.TableColumn(field.name, str(field.type)) for field in SCHEMA])
 
 
 def of_table(entity: Entity, table: str, warehouse: str) -> dict[str, Any]:

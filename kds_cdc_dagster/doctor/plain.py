@@ -13,6 +13,8 @@ from kds_cdc_dagster.doctor.finding import Finding, Notes
 from kds_cdc_dagster.wiring import Pipeline
 
 FREE_BYTES_MIN, FREE_BYTES_LOW = 100 << 20, 1 << 30
+MARGIN_DAYS = 1.0
+"""Of the journal over the oldest redelivery: a message may be in flight, or pruning late."""
 BUFFER_SECONDS_MIN = 5.0
 """What a received message may wait for its round before it is given back: less, and busy ticks give back most."""
 
@@ -27,6 +29,12 @@ def settings(parts: Pipeline) -> Iterator[Finding]:
         yield note.warn(
             f"a received message may wait {max(spare_seconds, 1.0):.0f} s for its round, then it is given back",
             "raise KDS_CDC_VISIBILITY_SECONDS above KDS_CDC_TICK_SECONDS + KDS_CDC_SAFETY_SECONDS + 5",
+        )
+    oldest_days = s.queue_retention_days + s.dead_letter_retention_days
+    if s.journal_days < oldest_days + MARGIN_DAYS:
+        yield note.warn(
+            f"a redriven letter may be {oldest_days:g} days old, the journal answers for {s.journal_days:g}",
+            f"KDS_CDC_JOURNAL_DAYS of {oldest_days + MARGIN_DAYS:g} at least, or the retentions as they really are",
         )
     if s.intake == "off":
         yield note.info("sensors do not drain here", "KDS_CDC_INTAKE=on where they should")

@@ -63,7 +63,7 @@ def _bucket(parts: Pipeline) -> Iterator[Finding]:
         return
     never = math.inf
     kept_days = {"journal": s.journal_days, "index": s.journal_days, "batches": s.journal_days, "raw": s.raw_days}
-    kept_days |= {"parked": never, "epochs": never, "lineage-holds": never, "exports": never}
+    kept_days |= {"parked": never, "epochs": never, "lineage-holds": never, "exports": never, "checkpoints": never}
     for expiry in found.expiries:
         for folder, days in kept_days.items():
             prefix = f"{s.pipeline}/{folder}/"

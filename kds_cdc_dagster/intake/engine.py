@@ -113,7 +113,7 @@ class Intake:
 
     def _rebuild(self) -> str:
         self.abandon()  # the rebuild closes every log, this one too
-        life = rebuild(self.ports.state, self.ports.store)
+        life = rebuild(self.ports.state, self.ports.store, is_yielding=True)
         if life is None:
             raise StateNotReady("another worker is rebuilding the state store")
         return life

@@ -18,6 +18,8 @@ class Item(msgspec.Struct, gc=False):
 
     delivery: Delivery
     change: Change | None
+    received_at_ms: int
+    rejection: Rejection | None = None
     outcome: Outcome | None = None
     reason: str = ""
     detail: str = ""
@@ -25,8 +27,6 @@ class Item(msgspec.Struct, gc=False):
     stream_order: str = ""
     row_order: str = ""
     row_position: str = ""
-    rejection: Rejection | None = None
-    received_at_ms: int = 0
 
     def reject(self, reason: str, detail: str) -> None:
         """Quarantine the delivery."""

@@ -1,9 +1,9 @@
 """Retention of durable objects: what is old, loaded and proven elsewhere goes; what answers for anything stays.
 
 Retention carries weight: segments, ENDs and index answer late redeliveries, so they outlive the queue's
-retention plus any redrive (`journal_days` > `queue_retention_days`). Manifests live as long as raw: they are
-what replays start from and what rebuilds the state store. Safe to repeat and to die anywhere: everything goes
-in an order that leaves no object behind which nothing would ever find again.
+retention plus any redrive (`journal_days` > `queue_retention_days`). Manifests live as long as raw, which
+replays start from, and leave once a checkpoint answers for their lanes in a rebuild. Safe to repeat and to die
+anywhere: everything goes in an order that leaves no object behind which nothing would ever find again.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from kds_cdc_dagster.journal import claims, index, keys, outbox, parked
+from kds_cdc_dagster.journal import checkpoint, claims, index, keys, outbox, parked
 from kds_cdc_dagster.journal.keys import SegmentId
 from kds_cdc_dagster.journal.manifest import Manifest
 from kds_cdc_dagster.ports import ObjectStore
@@ -57,7 +57,8 @@ class Pruner:
     def prune(self, needed: Iterable[SegmentId] = ()) -> Pruned:
         """One pass. `needed`: segments that somebody still points at (open quarantine rows).
 
-        Costs two listings (a thousand keys a request), and reads only of what goes.
+        Costs three listings (a thousand keys a request), and reads what goes and the manifests that no checkpoint
+        has yet.
         """
         pruned = Pruned()
         kept = frozenset(needed) | frozenset(self._parked())
@@ -65,8 +66,10 @@ class Pruner:
         for key in self._old("batches/", self._retention.journal_days):
             if keys.segment(_first_segment(key)) in present:
                 self._prune_journal(pruned, self._read(key), kept)
-        for key in self._old("batches/", self._retention.raw_days):
-            if not self._store.exists(keys.segment(_first_segment(key))):
+        old = self._old("batches/", self._retention.raw_days)
+        known = checkpoint.write(self._store, leaving=old)
+        for key in old:
+            if key in known and not self._store.exists(keys.segment(_first_segment(key))):
                 self._prune_raw(pruned, self._read(key))
         self._prune_ends(pruned)
         pruned.index_files = self._delete(self._old(index.PREFIX, self._retention.journal_days))

@@ -8,9 +8,8 @@ new claim.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from kds_cdc_dagster.core.catalogue import Catalogue
 from kds_cdc_dagster.core.change import Change, Delivery, Outcome, Rejection
@@ -20,7 +19,7 @@ from kds_cdc_dagster.intake import counts as names
 from kds_cdc_dagster.intake.claim import Claim
 from kds_cdc_dagster.intake.item import Item, segment_columns
 from kds_cdc_dagster.intake.judge import Judge
-from kds_cdc_dagster.intake.settling import Content, records_of_columns, settle
+from kds_cdc_dagster.intake.settling import Content, settle, slices_of
 from kds_cdc_dagster.intake.stream_work import StreamWork
 from kds_cdc_dagster.journal import keys, segment
 from kds_cdc_dagster.journal.epochs import SourceEpoch
@@ -28,7 +27,6 @@ from kds_cdc_dagster.journal.keys import SegmentId
 from kds_cdc_dagster.ports import Clock, ObjectStore, StateStore
 
 PUT_TRIES = 3
-_ACCEPTED = Outcome.ACCEPTED.value
 
 
 @dataclass(slots=True)
@@ -115,9 +113,9 @@ class Round:
         for delivery in deliveries:
             parsed = self._parser.parse(delivery)
             if isinstance(parsed, Change):
-                item = Item(delivery, parsed, received_at_ms=received_ms)
+                item = Item(delivery, parsed, received_ms)
             elif isinstance(parsed, Rejection):
-                item = Item(delivery, None, rejection=parsed, received_at_ms=received_ms)
+                item = Item(delivery, None, received_ms, parsed)
                 item.reject(parsed.reason, parsed.detail)
             else:
                 controls[parsed.kind] += 1
@@ -147,7 +145,7 @@ class Round:
         id_ = claim.segment
         self._put(keys.segment(id_), body)
         claim.next_slot += 1
-        content = Content(records_of_columns(columns))
+        content = Content(columns)
         _raise_floors(claim, content)
         return Written(
             id_,
@@ -156,7 +154,7 @@ class Round:
             len(body),
             kept[0].received_at_ms,
             kept[-1].received_at_ms,
-            _slices(columns),
+            slices_of(columns),
         )
 
     def _put(self, key: str, body: bytes) -> None:
@@ -174,13 +172,6 @@ class Round:
             return
 
 
-def _slices(columns: Mapping[str, Sequence[Any]]) -> Counter[tuple[str, str, str]]:
-    owners = zip(columns["outcome"], columns["company"], columns["tenant"], columns["entity"], strict=True)
-    return Counter(
-        [(company or "", tenant or "", entity) for outcome, company, tenant, entity in owners if outcome == _ACCEPTED]
-    )
-
-
 def _raise_floors(claim: Claim, content: Content) -> None:
     for lane in content.lanes:
         stream = (lane.source, lane.stream)
@@ -190,11 +181,14 @@ def _raise_floors(claim: Claim, content: Content) -> None:
 
 def _tally(items: Sequence[Item], controls: Counter[str], prefix: str) -> dict[str, int]:
     tally: Counter[str] = Counter()
-    for item in items:
-        outcome = item.outcome
+    outcomes = Counter([item.outcome for item in items])
+    for outcome, number in outcomes.items():
         if outcome is None:
-            raise InvariantBroken("a delivery left a round without an outcome", message=item.delivery.message_id)
-        tally[names.REJECTED + item.reason if outcome is Outcome.REJECTED else str(outcome)] += 1
+            raise InvariantBroken("deliveries left a round without an outcome", messages=number)
+        if outcome is not Outcome.REJECTED:
+            tally[outcome.value] = number
+    if outcomes[Outcome.REJECTED]:
+        tally.update([names.REJECTED + item.reason for item in items if item.outcome is Outcome.REJECTED])
     for kind, number in controls.items():
         tally[names.CONTROL + kind] += number
     tally[names.RECEIVED] = len(items) + controls.total()

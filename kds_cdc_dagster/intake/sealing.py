@@ -13,7 +13,7 @@ from kds_cdc_dagster.core.batch import CloseReason, LaneEvidence
 from kds_cdc_dagster.core.change import Outcome
 from kds_cdc_dagster.intake import counts as names
 from kds_cdc_dagster.intake.round import Written
-from kds_cdc_dagster.intake.settling import Content
+from kds_cdc_dagster.intake.settling import SLICE_COLUMNS, Content, slices_of
 from kds_cdc_dagster.journal import index, keys, manifest, outbox
 from kds_cdc_dagster.journal.keys import SegmentId
 from kds_cdc_dagster.journal.manifest import Lane, Manifest, Slice
@@ -50,13 +50,13 @@ class OpenBatch:
     def add(self, written: Written) -> None:
         """Take in the log's next segment."""
         self.last_slot = written.segment.slot
-        self.records += len(written.content.records)
+        self.records += written.content.outcomes.total()
         self.size_bytes += written.size_bytes
         self.first_received_ms = self.first_received_ms or written.first_received_ms
         self.last_received_ms = written.last_received_ms
         self.counts = names.total(self.counts, written.counts)
         self._slices.update(written.slices)
-        self._outcomes.update([record[0] for record in written.content.records])
+        self._outcomes.update(written.content.outcomes)
         for lane in written.content.lanes:
             self._lanes.setdefault((lane.source, lane.stream), LaneEvidence()).follow(lane.evidence)
             self.identities += lane.markers
@@ -112,20 +112,12 @@ def seal(store: ObjectStore, batch: OpenBatch, *, reason: CloseReason, worker: s
     return manifest.read(store, mine.batch)
 
 
-_SLICE_COLUMNS = ("company", "tenant", "entity")
-
-
 def written_again(segment: Segment) -> Written:
     """A segment read back, in the form that an open batch takes in."""
-    content = Content.of(segment)
-    parts = [segment.rows.column(name).to_pylist() for name in _SLICE_COLUMNS]
+    columns = {name: segment.rows.column(name).to_pylist() for name in SLICE_COLUMNS}
     received = segment.rows.column("received_at_ms").to_pylist()
-    slices = Counter(
-        (company or "", tenant or "", entity)
-        for record, company, tenant, entity in zip(content.records, *parts, strict=True)
-        if record[0] == Outcome.ACCEPTED
-    )
-    return Written(segment.id, content, dict(segment.counts), segment.size_bytes, received[0], received[-1], slices)
+    counts, size = dict(segment.counts), segment.size_bytes
+    return Written(segment.id, Content.of(segment), counts, size, received[0], received[-1], slices_of(columns))
 
 
 def seal_all(  # noqa: PLR0913 - a log's segments, its bounds and who seals

@@ -66,11 +66,12 @@ def candidates_of(work: StreamWork) -> tuple[Candidate, ...]:
     epoch, declared = stream_order(work.epoch, ""), work.declared
     found = []
     for item in work.items:
-        change = change_of(item)
-        if change.stream_position is not None:
-            item.stream_order = epoch + change.stream_position
-        identity = change.identity
-        found.append(Candidate(identity, change.content_hash, item.stream_order or None, identity in declared))
+        change = item.change or change_of(item)
+        identity, position = change.identity, change.stream_position
+        order = None
+        if position is not None:
+            item.stream_order = order = epoch + position
+        found.append(Candidate(identity, change.content_hash, order, identity in declared))
     return tuple(found)
 
 
@@ -204,14 +205,13 @@ def conclude_if_plain(work: StreamWork) -> bool:
     is_first_look = not work.declared and not work.answers
     if not is_first_look or not reply.is_all_accepted or _is_first_of_epoch(work):
         return False
-    lineage = reply.lineage
-    for item in work.items:
-        change = change_of(item)
-        if change.is_snapshot_start or change.row_position is None or (lineage and change.lineage not in {"", lineage}):
-            return False
-        lineage = lineage or change.lineage
-    for item in work.items:
-        item.accept(work.epoch, change_of(item).row_position or LOWEST)
+    changes = [change_of(item) for item in work.items]
+    histories = {change.lineage for change in changes if change.lineage} | ({reply.lineage} - {""})
+    odd = [change for change in changes if change.is_snapshot_start or change.row_position is None]
+    if odd or len(histories) > 1:
+        return False
+    for item, change in zip(work.items, changes, strict=True):
+        item.accept(work.epoch, change.row_position or LOWEST)
     return True
 
 

@@ -20,6 +20,8 @@ from kds_cdc_dagster.journal.manifest import Manifest
 
 BACKLOG_BATCHES = 2
 """This many sealed batches waiting for a run mean backlog: the open one may grow."""
+LOOK_SECONDS = 1.0
+"""How old the answer to `is there backlog?` may be: a batch that grows would otherwise ask the queue every round."""
 GIVEN_UP_MAX = 2
 """Rounds given up that end a tick: each costs its messages one of the receives they have before quarantine."""
 
@@ -54,23 +56,39 @@ class Ticker:
         self.intake = intake
         self._collector = collector
         self._mutex = threading.Lock()
+        self._backlog_seen = (float("-inf"), False)
+        """When it was looked at, and whether there was."""
         self.on_report: Callable[[TickReport], None] = lambda _report: None
         """Told of every finished tick."""
 
-    def tick(self, *, budget_seconds: float, wait_seconds: float, is_draining: bool = False) -> TickReport:
-        """Work for `budget_seconds`, or, when draining, until the queue gives nothing; then seal what is due."""
+    def tick(
+        self, *, budget_seconds: float, wait_seconds: float, is_draining: bool = False, again_seconds: float = 0.0
+    ) -> TickReport:
+        """Work for `budget_seconds`, or, when draining, until the queue gives nothing; then seal what is due.
+
+        `again_seconds`: where only the end of a tick hands batches on, how long until the next one ends. Then a batch
+        that would be due before that is sealed now, and without backlog a sealed one ends the tick: nothing waits.
+        """
         report = TickReport()
         if not self._mutex.acquire(blocking=False):
             report.is_overlap = True
             return report
         try:
-            self._run(report, budget_seconds, wait_seconds, is_draining=is_draining)
+            self._run(report, budget_seconds, wait_seconds, is_draining=is_draining, again_seconds=again_seconds)
         finally:
             self._mutex.release()
         self.on_report(report)
         return report
 
-    def _run(self, report: TickReport, budget_seconds: float, wait_seconds: float, *, is_draining: bool) -> None:
+    def _run(
+        self,
+        report: TickReport,
+        budget_seconds: float,
+        wait_seconds: float,
+        *,
+        is_draining: bool,
+        again_seconds: float,
+    ) -> None:
         clock = self.intake.ports.clock
         started = clock.now()
         try:
@@ -80,6 +98,10 @@ class Ticker:
                 if report.is_drained and is_draining:
                     self._seal(report, CloseReason.DRAIN)
                     break
+                if again_seconds and report.sealed and not self._is_backlogged():
+                    break
+            if again_seconds and self._is_soon_due(again_seconds) and not self._is_backlogged():
+                self._seal(report, CloseReason.AGE)
             self.intake.write_counts()
         except (TransientError, StateNotReady) as error:
             report.failure = str(error)
@@ -92,7 +114,9 @@ class Ticker:
         report.is_drained = not deliveries
         if deliveries:
             self._take(report, deliveries)
-        manifest = self.intake.seal_if_due(is_backlogged=self._is_backlogged())
+        # Looked at only when the batch could be closed.
+        is_backlogged = (self._is_full() or self._is_soon_due(0.0)) and self._is_backlogged()
+        manifest = self.intake.seal_if_due(is_backlogged=is_backlogged)
         if manifest is not None:
             report.sealed.append(manifest)
 
@@ -111,13 +135,32 @@ class Ticker:
         report.failure = ""
         report.counts = names.total(report.counts, counts)
 
-    def _is_backlogged(self) -> bool:
-        """Whether batches pile up in front of the load. Looked at only when a batch could be closed."""
+    def _is_full(self) -> bool:
         batch = self.intake.batch
-        if batch is None or batch.records < self.intake.policy.batch.records_max:
-            return False
-        waiting = outbox.waiting(self.intake.ports.store)
+        return batch is not None and batch.records >= self.intake.policy.batch.records_max
+
+    def _is_soon_due(self, seconds: float) -> bool:
+        """Whether the open batch is due by its age, now or in so many seconds."""
+        batch, now = self.intake.batch, self.intake.ports.clock.now()
+        return batch is not None and batch.age_seconds(now) + seconds >= self.intake.policy.batch.age_seconds
+
+    def _is_backlogged(self) -> bool:
+        """Whether batches pile up in front of the load, or messages in front of the intake: more than fill a batch."""
+        now = self.intake.ports.clock.now()
+        if now - self._backlog_seen[0] >= LOOK_SECONDS:
+            self._backlog_seen = (now, self._is_load_behind() or self._is_queue_deep())
+        return self._backlog_seen[1]
+
+    def _is_load_behind(self) -> bool:
+        store = self.intake.ports.store
+        waiting = (batch for batch in outbox.waiting(store) if not outbox.is_done(store, batch))
         return sum(1 for _ in zip(waiting, range(BACKLOG_BATCHES), strict=False)) >= BACKLOG_BATCHES
+
+    def _is_queue_deep(self) -> bool:
+        try:
+            return self.intake.ports.inbox.depth().visible >= self.intake.policy.batch.records_max
+        except TransientError:
+            return False  # who cannot count messages can still receive them
 
     def _seal(self, report: TickReport, reason: CloseReason) -> None:
         manifest = self.intake.seal(reason)

@@ -34,7 +34,7 @@ CACHE_BYTES = 64 << 20
 
 def encode(entries: Iterable[tuple[str, str]]) -> bytes:
     """Index file of (identity, content hash) pairs, both hex text."""
-    return b"".join(sorted(bytes.fromhex(identity + content_hash) for identity, content_hash in entries))
+    return bytes.fromhex("".join(sorted([identity + content_hash for identity, content_hash in entries])))
 
 
 def key_of_batch(claim: str, first_slot: int, last_slot: int) -> str:

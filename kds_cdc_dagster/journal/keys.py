@@ -6,6 +6,7 @@ Key                                            What it is
 journal/<claim>/<20-digit slot>.parquet        one segment per round (or an END, of the same key)
 heartbeats/<claim>                             who, since when, last seen (overwritten)
 batches/<claim>/<20-digit first slot>.json     manifest of a sealed batch
+checkpoints/<digest>                           where every stream ended in the batches before: spares a rebuild time
 index/...                                      sorted identities -> "did we ever take this?"
 outbox/<batch>                                 sealed, not yet loaded
 done/<batch>                                   every target of the batch is in the load ledger

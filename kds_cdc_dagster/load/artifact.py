@@ -1,4 +1,4 @@
-"""Load artifacts: Arrow rows as a Parquet object that every warehouse can COPY, and its manifest.
+"""Load artifacts: Arrow rows as a Parquet object that every warehouse can COPY.
 
 Physical types are those that COPY FORMAT PARQUET takes everywhere: time, json and uuid as text,
 binary as hex text, an instant as a UTC timestamp without zone (Redshift drops zones, and reads
@@ -10,7 +10,6 @@ from __future__ import annotations
 from contextlib import suppress
 from hashlib import sha256
 
-import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -18,22 +17,28 @@ from kds_cdc_dagster.errors import ObjectExists
 from kds_cdc_dagster.load.layout import Columns
 from kds_cdc_dagster.ports import LoadArtifact, ObjectStore
 
+_REPEATING = ["_source", "_relation", "_op", "_company", "_tenant", "_missing", "_extra"]
+
 
 def put_artifact(store: ObjectStore, prefix: str, rows: pa.Table, columns: Columns) -> LoadArtifact:
     """Write `rows` (every column of `columns`, in its order) under `prefix`, named by its own checksum."""
     landing = pa.table([_landing(rows[name]) for name, _ in columns], names=[name for name, _ in columns])
-    sink = pa.BufferOutputStream()
-    pq.write_table(landing, sink, compression="zstd", compression_level=1, write_statistics=False)
-    body = bytes(sink.getvalue())
+    body = _encoded(landing)
     checksum = sha256(body).hexdigest()
     key = f"{prefix}{checksum}.parquet"
-    entry = {"url": store.uri(key), "mandatory": True, "meta": {"content_length": len(body)}}
-    artifact = LoadArtifact(key, f"{prefix}{checksum}.manifest", checksum, rows.num_rows, len(body))
-    for name, content in ((key, body), (artifact.manifest_key, msgspec.json.encode({"entries": [entry]}))):
-        # Content-addressed: an object of that name is this very object.
-        with suppress(ObjectExists):
-            store.create(name, content)
-    return artifact
+    # Content-addressed: an object of that name is this very object.
+    with suppress(ObjectExists):
+        store.create(key, body)
+    return LoadArtifact(key, f"{prefix}{checksum}.manifest", checksum, rows.num_rows, len(body), landing)
+
+
+def _encoded(rows: pa.Table) -> bytes:
+    """As Parquet. No statistics: nobody asks. Dictionaries where values repeat for sure: elsewhere zstd finds them."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(
+        rows, sink, compression="zstd", compression_level=1, use_dictionary=_REPEATING, write_statistics=False
+    )
+    return bytes(sink.getvalue())
 
 
 def _landing(column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -41,7 +46,8 @@ def _landing(column: pa.ChunkedArray) -> pa.ChunkedArray:
     if pa.types.is_time(kind):
         return column.cast(pa.string())
     if pa.types.is_timestamp(kind):
-        return column.cast(pa.timestamp("us", kind.tz)).cast(pa.timestamp("us"))
+        micros = column if kind.unit == "us" else column.cast(pa.timestamp("us", kind.tz))
+        return pa.chunked_array([chunk.view(pa.timestamp("us")) for chunk in micros.chunks], pa.timestamp("us"))
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
         texts = [None if value is None else value.hex() for value in column.to_pylist()]
         return pa.chunked_array([pa.array(texts, pa.string())])

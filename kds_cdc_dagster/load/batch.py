@@ -34,8 +34,12 @@ class Batch:
 
     def accepted(self, entity: str) -> pa.Table:
         """The entity's changes."""
+        return self.rows.take(self.places(entity))
+
+    def places(self, entity: str) -> pa.Array:
+        """Which of `rows` are the entity's changes, rising."""
         is_accepted = pc.equal(self.rows["outcome"], Outcome.ACCEPTED.value)
-        return self.rows.filter(pc.and_(is_accepted, pc.equal(self.rows["entity"], entity)))
+        return pc.indices_nonzero(pc.and_(is_accepted, pc.equal(self.rows["entity"], entity)))
 
     def set_aside(self) -> pa.Table:
         """Rejected and parked deliveries."""
@@ -60,7 +64,8 @@ def read_batch(store: ObjectStore, manifest: Manifest) -> Batch:
 def _rows(store: ObjectStore, claim: str, first_slot: int, last_slot: int) -> pa.Table:
     """Immutable objects: the cache cannot go stale."""
     tables = [_placed(store, SegmentId(claim, slot)) for slot in range(first_slot, last_slot + 1)]
-    return pa.concat_tables(tables)
+    # Rows are taken for each entity in turn: from one chunk in half the time.
+    return pa.concat_tables(tables).combine_chunks()
 
 
 def _placed(store: ObjectStore, id_: SegmentId) -> pa.Table:

@@ -31,10 +31,10 @@ def evidence_columns(layout: Layout) -> list[str]:
     return [*layout.columns, *_PLAIN, *_TAIL, *_ORDERS, "_op", "_from_batch", "_barrier"]
 
 
-def collect_changes(tx: Transaction, layout: Layout, batch: str) -> None:
-    """Make the evidence of the batch's changes, without truncates and what lies at or below one."""
+def collect_changes(tx: Transaction, layout: Layout, batch: str, where: str = "1 = 1") -> None:
+    """Make the evidence of the batch's changes (those of `where`), without truncates and what lies at or below one."""
     parts = " UNION ALL ".join(
-        staged_select(layout, f"{layout.schemas.staging}.{name}", f"s._batch_id = {literal(batch)}")
+        staged_select(layout, f"{layout.schemas.staging}.{name}", f"s._batch_id = {literal(batch)} AND {where}")
         for name in layout.target.from_
     )
     tx.execute(f"DROP TABLE IF EXISTS {EVIDENCE}")

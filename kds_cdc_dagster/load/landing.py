@@ -1,4 +1,4 @@
-"""Landing: COPY into a temp table, counted, and the record of what a batch has staged."""
+"""Landing: an artifact's rows within reach of a transaction, counted, and the record of what a batch has staged."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 import msgspec
 
-from kds_cdc_dagster.errors import InvariantBroken
 from kds_cdc_dagster.load.layout import Columns, Schemas
 from kds_cdc_dagster.ports import LoadArtifact, Transaction
 
@@ -17,19 +16,8 @@ _LANDING = "kds_landing"
 
 
 def land(tx: Transaction, columns: Columns, artifact: LoadArtifact) -> str:
-    """COPY the artifact into a new temp table and prove the count. Returns the table's name."""
-    tx.execute(f"DROP TABLE IF EXISTS {_LANDING}")
-    listed_columns = ", ".join(f"{name} {tx.dialect.landing_type(declared)}" for name, declared in columns)
-    tx.execute(f"CREATE TEMP TABLE {_LANDING} ({listed_columns})")
-    tx.copy(_LANDING, artifact)
-    ((found,),) = tx.rows(f"SELECT COUNT(*) FROM {_LANDING}")
-    if found != artifact.rows:
-        raise InvariantBroken(
-            "COPY loaded another number of rows than the artifact holds",
-            key=artifact.key,
-            rows=artifact.rows,
-            loaded=found,
-        )
+    """Land the artifact, counted by the adapter. Returns the name of the temp table or view, for `tx.unland`."""
+    tx.land(_LANDING, columns, artifact)
     return _LANDING
 
 
@@ -54,12 +42,15 @@ class StagedRows(NamedTuple):
     """`<kind> <column>` -> rows."""
 
 
-def record(tx: Transaction, schemas: Schemas, entity: str, staged: StagedRows, *, batch: str) -> None:
-    """Remember that the artifact's rows are staged, instead of any earlier one's."""
+def record(
+    tx: Transaction, schemas: Schemas, entity: str, staged: StagedRows, *, batch: str, is_first: bool = False
+) -> None:
+    """Remember that the artifact's rows are staged, instead of any earlier one's. `is_first`: there is none."""
     table = schemas.op("staged")
     drift = msgspec.json.encode(staged.drift).decode() if staged.drift else None
     at = datetime.fromtimestamp(time.time(), UTC)
-    tx.execute(f"DELETE FROM {table} WHERE entity = ? AND batch_id = ?", (entity, batch))
+    if not is_first:
+        tx.execute(f"DELETE FROM {table} WHERE entity = ? AND batch_id = ?", (entity, batch))
     tx.execute(
         f"INSERT INTO {table} (entity, batch_id, checksum, rows_staged, rows_refused, drift, staged_at) "
         "VALUES (?, ?, ?, ?, ?, ?, ?)",

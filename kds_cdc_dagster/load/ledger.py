@@ -7,6 +7,8 @@ from datetime import datetime
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from kds_cdc_dagster.load.layout import OPS, Layout, listed
 from kds_cdc_dagster.ports import Transaction
 
@@ -16,33 +18,57 @@ if TYPE_CHECKING:
 _SCOPE = "schema_name = ? AND target = ?"
 
 
-def staged(tx: Transaction, layout: Layout, batch: str) -> str | None:
-    """Checksum over the artifacts staged for the target's entities; None if there is none."""
-    names = layout.target.from_
+class Known(msgspec.Struct, frozen=True):
+    """What the ledgers say of one batch and target."""
+
+    staged: dict[str, str]
+    """Entity -> checksum of its staged artifact."""
+    merged: dict[tuple[str, str], int]
+    """(checksum, code version) -> sequence of each merge of the batch."""
+    last_sequence: int
+    """The target's watermark: 0 before the first merge."""
+    has_truncates: bool
+    """Whether tables of the target were ever truncated."""
+    has_moves: bool
+    """Whether the target remembers key changes (`load.moves`)."""
+
+    @property
+    def checksum(self) -> str | None:
+        """Over the artifacts staged for the target's entities; None if there is none."""
+        if len(self.staged) <= 1:
+            return next(iter(self.staged.values()), None)
+        return sha256(
+            "\n".join(f"{entity} {checksum}" for entity, checksum in sorted(self.staged.items())).encode()
+        ).hexdigest()
+
+    @property
+    def is_replay(self) -> bool:
+        """Whether the target has the batch already, from other rows or other code."""
+        return bool(self.merged)
+
+
+def known(tx: Transaction, layout: Layout, batch: str) -> Known:
+    """Ask all ledgers at once."""
+    names, op = layout.target.from_, layout.schemas.op
+    word = "CAST('{}' AS VARCHAR(16))".format
     found = tx.rows(
-        f"SELECT entity, checksum FROM {layout.schemas.op('staged')} WHERE batch_id = ? "
-        f"AND entity IN ({', '.join('?' for _ in names)}) ORDER BY entity",
-        (batch, *names),
+        f"SELECT {word('staged')}, entity, checksum, 0 FROM {op('staged')} "
+        f"WHERE batch_id = ? AND entity IN ({', '.join('?' for _ in names)}) "
+        f"UNION ALL SELECT {word('merged')}, checksum, code_version, sequence FROM {op('load_ledger')} "
+        f"WHERE {_SCOPE} AND batch_id = ? "
+        f"UNION ALL SELECT {word('last')}, '', '', MAX(sequence) FROM {op('load_ledger')} WHERE {_SCOPE} "
+        f"UNION ALL SELECT {word('truncates')}, '', '', COUNT(*) FROM {op('truncates')} WHERE {_SCOPE} "
+        f"UNION ALL SELECT {word('moves')}, '', '', COUNT(*) FROM {layout.moves}",
+        (batch, *names, *layout.scope, batch, *layout.scope, *layout.scope),
     )
-    if len(found) <= 1:
-        return str(found[0][1]) if found else None
-    return sha256("\n".join(f"{entity} {checksum}" for entity, checksum in found).encode()).hexdigest()
-
-
-def sequence_of(tx: Transaction, layout: Layout, batch: str, checksum: str, code_version: str) -> int | None:
-    """Sequence under which this very merge is recorded."""
-    found = tx.rows(
-        f"SELECT sequence FROM {layout.schemas.op('load_ledger')} "
-        f"WHERE {_SCOPE} AND batch_id = ? AND checksum = ? AND code_version = ?",
-        (*layout.scope, batch, checksum, code_version),
+    counts = {kind: int(count or 0) for kind, _, _, count in found}
+    return Known(
+        staged={entity: checksum for kind, entity, checksum, _ in found if kind == "staged"},
+        merged={(checksum, code): int(at) for kind, checksum, code, at in found if kind == "merged"},
+        last_sequence=counts["last"],
+        has_truncates=counts["truncates"] > 0,
+        has_moves=counts["moves"] > 0,
     )
-    return int(found[0][0]) if found else None
-
-
-def has_batch(tx: Transaction, layout: Layout, batch: str) -> bool:
-    """Whether the target has the batch already, from other rows or other code: then this is a replay."""
-    query = f"SELECT 1 FROM {layout.schemas.op('load_ledger')} WHERE {_SCOPE} AND batch_id = ? LIMIT 1"
-    return bool(tx.rows(query, (*layout.scope, batch)))
 
 
 def last_sequence(tx: Transaction, layout: Layout) -> int:

@@ -14,7 +14,8 @@ from datetime import UTC, datetime
 import msgspec
 
 from kds_cdc_dagster.errors import InvariantBroken
-from kds_cdc_dagster.load import ledger, moves, truncates
+from kds_cdc_dagster.load import ledger, moves, newest, newest_rows, truncates
+from kds_cdc_dagster.load.counts import Counts, Sent
 from kds_cdc_dagster.load.evidence import EVIDENCE, FIRST_ADDED, collect_changes, collect_stored, partial_columns
 from kds_cdc_dagster.load.fold import CHOICE, FOLDED, WORK, fold
 from kds_cdc_dagster.load.layout import Layout, listed, same
@@ -65,32 +66,81 @@ def merge(
 
 def _merge(tx: Transaction, layout: Layout, batch: str, code_version: str, now: Callable[[], float]) -> MergeReport:
     started_at = now()
-    checksum = ledger.staged(tx, layout, batch)
-    if checksum is None:
+    known = ledger.known(tx, layout, batch)
+    if known.checksum is None:
         raise InvariantBroken("nothing is staged for this merge", batch=batch, target=layout.target.name)
-    known = ledger.sequence_of(tx, layout, batch, checksum, code_version)
-    if known is not None:
-        return MergeReport(layout.target.name, batch, checksum, known, is_repeat=True)
-    sequence = ledger.last_sequence(tx, layout) + 1
-    truncated = truncates.apply(tx, layout, batch, sequence)
-    collect_changes(tx, layout, batch)
-    moves.resolve(tx, layout)
-    is_replay = ledger.has_batch(tx, layout, batch)
-    report = MergeReport(layout.target.name, batch, checksum, sequence, truncated=truncated)
-    report = _timed(apply_evidence(tx, layout, report, now(), is_replay=is_replay), started_at, now())
+    merged = known.merged.get((known.checksum, code_version))
+    if merged is not None:
+        return MergeReport(layout.target.name, batch, known.checksum, merged, is_repeat=True)
+    report = MergeReport(layout.target.name, batch, known.checksum, known.last_sequence + 1)
+    if known.is_replay:
+        report = _fold_all(tx, layout, report, now(), is_replay=True)
+    else:
+        report = _merge_new(tx, layout, report, now(), known)
+    report = _timed(report, started_at, now())
     ledger.record(tx, layout, report, code_version=code_version, applied_at=datetime.fromtimestamp(now(), UTC))
     return report
+
+
+def _merge_new(
+    tx: Transaction, layout: Layout, report: MergeReport, loaded_at: float, known: ledger.Known
+) -> MergeReport:
+    """Merge a batch that the target has never seen: usual keys straight from staging, the others by their evidence."""
+    batch = report.batch
+    found = newest.look(tx, layout, batch, is_barred=known.has_truncates)
+    if found.count(newest.Kind.TRUNCATE):
+        tx.execute(f"DROP TABLE {newest.NEWEST}")
+        report = _truncated(tx, layout, report)
+        found = newest.look(tx, layout, batch, is_barred=True)
+    is_linked = found.has_halves or (known.has_moves and moves.is_touched(tx, layout, batch))
+    if is_linked or (found.has_many and newest.has_twins(tx, layout, batch)):
+        report = _fold_all(tx, layout, report, loaded_at, is_replay=False)
+    else:
+        report = _told(report, _merge_keys(tx, layout, report, loaded_at, found))
+    tx.execute(f"DROP TABLE {newest.NEWEST}")
+    return report
+
+
+def _merge_keys(tx: Transaction, layout: Layout, report: MergeReport, loaded_at: float, found: newest.Found) -> Counts:
+    """Each key by itself: no key change links them, and no change is there twice."""
+    counts = found.written
+    if counts.applied:
+        ledger.note_tenants(tx, layout, newest.tenants(found), report.sequence)
+        newest_rows.write(tx, layout, report.batch, found, loaded_at=datetime.fromtimestamp(loaded_at, UTC))
+    if found.count(newest.Kind.FOLDED):
+        collect_changes(tx, layout, report.batch, newest.is_folded(layout))
+        counts += _fold(tx, layout, report, loaded_at, is_replay=False)
+    return counts
+
+
+def _fold_all(
+    tx: Transaction, layout: Layout, report: MergeReport, loaded_at: float, *, is_replay: bool
+) -> MergeReport:
+    """Merge all keys of the batch by their evidence."""
+    report = _truncated(tx, layout, report)
+    collect_changes(tx, layout, report.batch)
+    moves.resolve(tx, layout)
+    return apply_evidence(tx, layout, report, loaded_at, is_replay=is_replay)
+
+
+def _truncated(tx: Transaction, layout: Layout, report: MergeReport) -> MergeReport:
+    removed = truncates.apply(tx, layout, report.batch, report.sequence)
+    return msgspec.structs.replace(report, truncated=report.truncated + removed)
 
 
 def apply_evidence(
     tx: Transaction, layout: Layout, report: MergeReport, loaded_at: float, *, is_replay: bool
 ) -> MergeReport:
     """Fold the evidence of `report.batch` with the stored rows and write what changes; returns the counts."""
+    return _told(report, _fold(tx, layout, report, loaded_at, is_replay=is_replay))
+
+
+def _fold(tx: Transaction, layout: Layout, report: MergeReport, loaded_at: float, *, is_replay: bool) -> Counts:
     collect_stored(tx, layout)
     fold(tx, layout, partial_columns(tx, layout), is_replay=is_replay)
     _note_tenants(tx, layout, report.sequence)
     _replace(tx, layout, report.batch, loaded_at)
-    return _report(tx, report)
+    return _counted(tx)
 
 
 def _note_tenants(tx: Transaction, layout: Layout, sequence: int) -> None:
@@ -116,23 +166,28 @@ def _replace(tx: Transaction, layout: Layout, batch: str, loaded_at: float) -> N
     )
 
 
-def _report(tx: Transaction, report: MergeReport) -> MergeReport:
+def _counted(tx: Transaction) -> Counts:
     ((changes,),) = tx.rows(f"SELECT COUNT(*) FROM {EVIDENCE} WHERE _n < {FIRST_ADDED}")
     ((keys,),) = tx.rows(f"SELECT COUNT(*) FROM {CHOICE}")
-    ((applied, deleted, first, average),) = tx.rows(
-        "SELECT COUNT(*), SUM(CASE WHEN _is_deleted THEN 1 ELSE 0 END), "
-        f"MIN(EXTRACT(EPOCH FROM _sent_at)), AVG(EXTRACT(EPOCH FROM _sent_at)) FROM {WORK}"
+    ((applied, deleted, *sent),) = tx.rows(
+        "SELECT COUNT(*), SUM(CASE WHEN _is_deleted THEN 1 ELSE 0 END), MIN(EXTRACT(EPOCH FROM _sent_at)), "
+        f"SUM(EXTRACT(EPOCH FROM _sent_at)), COUNT(_sent_at) FROM {WORK}"
     )
     for table in (EVIDENCE, CHOICE, WORK, _TENANTS):
         tx.execute(f"DROP TABLE {table}")
+    return Counts(int(changes), int(keys), int(applied), int(deleted or 0), Sent.of(*sent))
+
+
+def _told(report: MergeReport, counts: Counts) -> MergeReport:
+    """The report with the counts, and the times of sending in place of lags."""
     return msgspec.structs.replace(
         report,
-        changes=changes,
-        applied=applied,
-        stale=keys - applied,
-        deleted=int(deleted or 0),
-        lag_max_seconds=None if first is None else float(first),
-        lag_avg_seconds=None if average is None else float(average),
+        changes=counts.changes,
+        applied=counts.applied,
+        stale=counts.keys - counts.applied,
+        deleted=counts.deleted,
+        lag_max_seconds=counts.sent.first,
+        lag_avg_seconds=counts.sent.average,
     )
 
 

@@ -48,7 +48,7 @@ class SetAside:
         values = ", ".join(tx.dialect.landed(f"{landed}.{name}", declared) for name, declared in _COLUMNS)
         tx.execute(f"INSERT INTO {table} ({names}) SELECT {values} FROM {landed} {new}")
         self._reopen(tx, table, landed)
-        tx.execute(f"DROP TABLE {landed}")
+        tx.unland(landed)
         return int(count)
 
     @staticmethod

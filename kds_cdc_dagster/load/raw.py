@@ -7,6 +7,7 @@ from hashlib import sha256
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from kds_cdc_dagster.errors import InvariantBroken, ObjectExists
@@ -14,9 +15,13 @@ from kds_cdc_dagster.journal import keys
 from kds_cdc_dagster.load.batch import SCHEMA, Batch
 from kds_cdc_dagster.ports import ObjectStore
 
-_UNIQUE = {"body", "identity", "content_hash", "sequence_number", "message_id", "row_order", "stream_order"}
+_UNIQUE = {
+    *("body", "identity", "content_hash", "sequence_number", "message_id", "primary_key", "segment_row"),
+    *("row_order", "row_position", "stream_order"),
+}
 _REPEATING = [name for name in SCHEMA.names if name not in _UNIQUE]
-_SORTED_BY = ("company", "tenant", "stream", "row_order", "sequence_number")
+_SORTED_BY = ["company", "tenant", "stream", "row_order", "sequence_number"]
+_SAME_BY = ["identity", "content_hash"]
 
 
 _KEPT, _KEPT_BYTES_MAX = 4, 64 << 20
@@ -54,8 +59,8 @@ def write_raw(store: ObjectStore, entity: str, batch: Batch) -> RawArtifact:
 
     Repeating it gives the same artifact. Raises InvariantBroken if the stored one holds other rows.
     """
-    accepted = batch.accepted(entity)
-    rows = _unrepeated(accepted.sort_by([(name, "ascending") for name in _SORTED_BY]))
+    accepted = batch.places(entity)
+    rows = batch.rows.take(_ordered(batch.rows, accepted))
     key = keys.raw(entity, batch.manifest.batch)
     body = _put(store, key, rows)
     artifact = RawArtifact(
@@ -65,7 +70,7 @@ def write_raw(store: ObjectStore, entity: str, batch: Batch) -> RawArtifact:
         sha256=sha256(body).hexdigest(),
         size_bytes=len(body),
         rows=rows.num_rows,
-        repeats=accepted.num_rows - rows.num_rows,
+        repeats=len(accepted) - rows.num_rows,
         slices=tuple(_slices(rows)),
     )
     _keep(artifact.sha256, rows)
@@ -119,12 +124,18 @@ def _decoded(body: bytes) -> pa.Table:
     return pq.read_table(pa.BufferReader(body), schema=SCHEMA)
 
 
-def _unrepeated(rows: pa.Table) -> pa.Table:
-    """Keep the first delivery of each identity and content hash."""
-    places = pa.array(range(rows.num_rows), pa.int64())
-    keyed = pa.table({"identity": rows["identity"], "hash": rows["content_hash"], "place": places})
-    first = keyed.group_by(["identity", "hash"], use_threads=False).aggregate([("place", "min")])["place_min"]
-    return rows if len(first) == rows.num_rows else rows.take(first.sort())
+def _ordered(rows: pa.Table, places: pa.Array) -> pa.Array:
+    """The places by company, tenant, stream and row order: of each identity and content hash the first delivery.
+
+    Rows are wide: only the columns that this asks for are moved before it is known where each row goes.
+    """
+    keyed = rows.select([*_SORTED_BY, *_SAME_BY]).take(places)
+    order = pc.sort_indices(keyed.select(_SORTED_BY), sort_keys=[(name, "ascending") for name in _SORTED_BY])
+    if pc.count_distinct(keyed["identity"]).as_py() == len(places):
+        return places.take(order)
+    ranked = keyed.select(_SAME_BY).take(order).append_column("rank", pa.array(range(len(order)), pa.int64()))
+    first = ranked.group_by(_SAME_BY, use_threads=False).aggregate([("rank", "min")])["rank_min"]
+    return places.take(order.take(first.sort()))
 
 
 def _slices(rows: pa.Table) -> Iterator[RawSlice]:

@@ -143,7 +143,7 @@ class BatchChecks:
         )
         ((lost,),) = tx.rows(f"SELECT COUNT(*) FROM ({written} EXCEPT {staged}) d", (batch,))
         ((strange,),) = tx.rows(f"SELECT COUNT(*) FROM ({staged} EXCEPT {written}) d", (batch,))
-        tx.execute(f"DROP TABLE {landed}")
+        tx.unland(landed)
         return int(lost) + int(strange)
 
     def quarantine(self, manifest: Manifest) -> list[Finding]:

@@ -67,11 +67,12 @@ class Stager:
         def body(tx: Transaction) -> bool:
             if refused is not None:
                 refused.insert(tx, self._schemas)
-            if staged_checksum(tx, self._schemas, entity.name, batch) == artifact.sha256:
+            known = staged_checksum(tx, self._schemas, entity.name, batch)
+            if known == artifact.sha256:
                 return False
             _replace(tx, f"{self._schemas.staging}.{entity.name}", columns, batch, artifact)
             staged = StagedRows(artifact, len(rows.refused), drift)
-            record(tx, self._schemas, entity.name, staged, batch=batch)
+            record(tx, self._schemas, entity.name, staged, batch=batch, is_first=known is None)
             return True
 
         is_new = self._warehouse.run(body, lock=f"{self._schemas.staging}.{entity.name}")
@@ -93,4 +94,4 @@ def _replace(tx: Transaction, table: str, columns: Columns, batch: str, artifact
     tx.execute(f"DELETE FROM {table} WHERE _batch_id = ?", (batch,))
     names = listed(name for name, _ in columns)
     tx.execute(f"INSERT INTO {table} ({names}, _batch_id) SELECT {landed(tx, columns)}, ? FROM {landing}", (batch,))
-    tx.execute(f"DROP TABLE {landing}")
+    tx.unland(landing)

@@ -7,7 +7,7 @@ error of Arrow or of base64, when it met something else: then the decoder looks 
 from __future__ import annotations
 
 from binascii import a2b_base64
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -16,11 +16,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kds_cdc_dagster.core.values import Encoding, TargetType, Unavailable
+from kds_cdc_dagster.load.typed_decimals import base64_decimals, scaled_decimals, whole_decimals
 
 Values = Sequence[Any]
 Bulk = Callable[[Values], pa.Array | None]
 
 _UUID = "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
+_CHARACTER_KINDS = np.zeros(256, np.uint8)
+_CHARACTER_KINDS[np.frombuffer(b"0123456789abcdef", np.uint8)] = 1
+_CHARACTER_KINDS[ord("-")] = 2
+_UUID_FORM = _CHARACTER_KINDS[np.frombuffer(b"00000000-0000-0000-0000-000000000000", np.uint8)]
 _DAYS = (-719_162, 2_932_896)
 """0001-01-01 and 9999-12-31 in days since 1970."""
 _MICROS = (_DAYS[0] * 86_400_000_000, (_DAYS[1] + 1) * 86_400_000_000 - 1)
@@ -28,9 +33,6 @@ _MICROS = (_DAYS[0] * 86_400_000_000, (_DAYS[1] + 1) * 86_400_000_000 - 1)
 
 def _kinds(values: Values) -> set[type]:
     return set(map(type, values)) - {type(None)}
-
-
-_SCALES_MAX = 38
 
 
 def bulk(encoding: Encoding, target: TargetType, arrow: pa.DataType, unavailable: Unavailable) -> Bulk:  # noqa: PLR0911 a table of cases
@@ -42,7 +44,7 @@ def bulk(encoding: Encoding, target: TargetType, arrow: pa.DataType, unavailable
         case "decimal":
             return _bulk_decimal(encoding, target, arrow)
         case "double" if kind == "float":
-            return lambda values: _doubles(values) if _kinds(values) <= {Decimal, int, float} else None
+            return _doubles
         case "boolean" if kind in {"boolean", "integer"}:
             return _booleans
         case "uuid" if kind == "text":
@@ -60,7 +62,13 @@ def bulk(encoding: Encoding, target: TargetType, arrow: pa.DataType, unavailable
 
 
 def _doubles(values: Values) -> pa.Array | None:
-    array = pa.array([None if value is None else float(value) for value in values], pa.float64())
+    """Numbers as the row decoder gives them, floats mostly, or as `read_image` does, exact ones."""
+    kinds = _kinds(values)
+    if not kinds <= {Decimal, int, float}:
+        return None
+    if kinds != {float}:
+        values = [None if value is None else float(value) for value in values]
+    array = pa.array(values, pa.float64())
     return None if pc.any(pc.is_inf(array)).as_py() else array
 
 
@@ -72,8 +80,21 @@ def _booleans(values: Values) -> pa.Array | None:
 
 
 def _uuids(values: Values) -> pa.Array | None:
-    lower = pc.utf8_lower(pa.array(values, pa.string()))
+    array = pa.array(values, pa.string())
+    if _are_canonical(array):
+        return array
+    lower = pc.utf8_lower(array)
     return lower if pc.all(pc.match_substring_regex(lower, _UUID)).as_py() is not False else None
+
+
+def _are_canonical(texts: pa.Array) -> bool:
+    """Whether there is no null among the texts, and each a uuid in lower case."""
+    size_bytes = _UUID_FORM.size * len(texts)
+    offsets = np.frombuffer(texts.buffers()[1], np.int32, len(texts) + 1)
+    if not len(texts) or offsets[-1] != size_bytes or (np.diff(offsets) != _UUID_FORM.size).any():
+        return False
+    kinds = _CHARACTER_KINDS[np.frombuffer(texts.buffers()[2], np.uint8, size_bytes)]
+    return bool((kinds.reshape(-1, _UUID_FORM.size) == _UUID_FORM).all())
 
 
 def _binaries(values: Values) -> pa.Array:
@@ -85,7 +106,12 @@ def _counted(values: Values, limits: tuple[int, int], whole: pa.DataType, arrow:
     if not _kinds(values) <= {int}:
         return None
     array = pa.array(values, whole)
-    return array.cast(arrow) if _is_within(array, limits) else None
+    return _seen_as(array, arrow) if _is_within(array, limits) else None
+
+
+def _seen_as(array: pa.Array, arrow: pa.DataType) -> pa.Array:
+    """Whole numbers as days, ticks or truth. A view is eight times as fast as a cast."""
+    return array.cast(arrow) if pa.types.is_boolean(arrow) else array.view(arrow)
 
 
 def _is_within(array: pa.Array, limits: tuple[int, int]) -> bool:
@@ -110,7 +136,7 @@ def _ticks(values: Values, unit: int, limits: tuple[int, int], arrow: pa.DataTyp
         array = pc.divide(array, unit // 1_000_000) if _is_within(array, (0, 1 << 63)) else None
     elif unit < 1_000_000:
         array = pc.multiply_checked(array, 1_000_000 // unit)
-    return array.cast(arrow) if array is not None and _is_within(array, limits) else None
+    return _seen_as(array, arrow) if array is not None and _is_within(array, limits) else None
 
 
 def _bulk_decimal(encoding: Encoding, target: TargetType, arrow: pa.DataType) -> Bulk:
@@ -131,43 +157,14 @@ def _bulk_decimal(encoding: Encoding, target: TargetType, arrow: pa.DataType) ->
 def _whole_decimals(values: Values, shift: int, arrow: pa.DataType, *, is_signed: bool) -> pa.Array | None:
     if shift < 0 or not _kinds(values) <= {int} or not (is_signed or all(v is None or v >= 0 for v in values)):
         return None
-    factor = 10**shift
-    return _decimals([None if value is None else value * factor for value in values], arrow)
+    return whole_decimals(values, shift, arrow)
 
 
 def _precise_decimals(values: Values, scale: int | None, arrow: pa.DataType) -> pa.Array | None:
     """Base64 of the unscaled number, or an object that names its own scale."""
     kinds = _kinds(values)
+    if not kinds:
+        return pa.nulls(len(values), arrow)
     if kinds <= {str} and scale is not None and scale <= arrow.scale:
-        factor = 10 ** (arrow.scale - scale)
-        return _decimals([None if value is None else _unscaled(value) * factor for value in values], arrow)
-    if kinds == {dict}:
-        return _decimals([None if value is None else _rescaled(value, arrow.scale) for value in values], arrow)
-    return None
-
-
-def _unscaled(text: str) -> int:
-    raw = a2b_base64(text, strict_mode=True)
-    if not raw:
-        raise ValueError("empty")
-    return int.from_bytes(raw, "big", signed=True)
-
-
-def _rescaled(value: Mapping[str, Any], scale: int) -> int:
-    shift = scale - value["scale"]
-    if type(shift) is not int or not 0 <= shift <= scale + _SCALES_MAX:
-        raise ValueError("finer than the target, or coarser than any number that fits")
-    number: int = _unscaled(value["value"]) * 10**shift
-    return number
-
-
-def _decimals(numbers: Sequence[int | None], arrow: pa.DataType) -> pa.Array | None:
-    """Decimals from unscaled numbers: their 16 bytes are Arrow's own form, no Decimal is made."""
-    limit = 10**arrow.precision
-    present = [0 if number is None else number for number in numbers]
-    if present and (max(present) >= limit or min(present) <= -limit):
-        return None
-    raw = b"".join([number.to_bytes(16, "little", signed=True) for number in present])
-    mask = np.array([number is not None for number in numbers], dtype=bool)
-    validity = None if mask.all() else pa.py_buffer(np.packbits(mask, bitorder="little").tobytes())
-    return pa.Array.from_buffers(arrow, len(present), [validity, pa.py_buffer(raw)])
+        return base64_decimals(values, arrow.scale - scale, arrow)
+    return scaled_decimals(values, arrow) if kinds == {dict} else None

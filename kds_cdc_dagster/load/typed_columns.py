@@ -7,6 +7,7 @@ the two equal.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,6 +25,7 @@ from kds_cdc_dagster.core.values import (
     Undecodable,
     compile_decoder,
     encoding_of,
+    json_lines,
     json_text,
     target_type,
 )
@@ -48,6 +50,11 @@ _PLAIN: Mapping[str, pa.DataType] = {
 _SUSPICIOUS = "__debezium"
 """Start of every text the decoder must look at: the usual placeholder, a reference to an object store."""
 _JSON_SYNTAX = msgspec.json.Decoder(msgspec.Raw)
+_ODD = (
+    *(pa.ArrowException, msgspec.MsgspecError, RecursionError),
+    *(ValueError, TypeError, LookupError, ArithmeticError),
+)
+"""What a bulk path raises on a value it does not take."""
 
 
 @dataclass(slots=True)
@@ -67,6 +74,14 @@ def arrow_type(text: str) -> pa.DataType:
     return pa.decimal128(target.size, target.scale) if target.kind == "decimal" else _PLAIN[target.kind]
 
 
+def _are_json(texts: Sequence[str]) -> bool:
+    try:
+        deque(map(_JSON_SYNTAX.decode, texts), maxlen=0)
+    except msgspec.MsgspecError:
+        return False
+    return True
+
+
 class ColumnReader:
     """Converts one column of one source."""
 
@@ -80,7 +95,11 @@ class ColumnReader:
         self._unavailable = Unavailable(source.unavailable_value_placeholder, encoding)
         self._bulk = bulk(encoding, target, self.type, self._unavailable)
         self._is_text = encoding.kind in {"text", "json"} and target.kind in {"varchar", "text", "json"}
+        self.is_float = encoding.kind == "float" and target.kind == "double"
         self._is_json = target.kind == "json"
+        self._nul = r"\u0000" if self._is_json else "\0"
+        self._odd_parts = tuple(part.encode() for part in (self._nul, _SUSPICIOUS, self._unavailable.text))
+        self._odd_lists = self._unavailable.parts_of_lists()
         self._bytes_max = target.size if target.kind == "varchar" else None
         self._name = column.name
         self._warehouse_bytes_max = bytes_max
@@ -103,7 +122,7 @@ class ColumnReader:
             if self._is_text:
                 return self._read_text(values)
             array = self._bulk(values)
-        except (pa.ArrowException, msgspec.MsgspecError, ValueError, TypeError, LookupError, ArithmeticError):
+        except _ODD:
             array = None
         return self._one_by_one(values, range(len(values))) if array is None else ColumnResult(array)
 
@@ -111,7 +130,9 @@ class ColumnReader:
         """Text as it stands; the decoder sees only what is suspicious: placeholders, NUL, excess length."""
         texts = self._json_texts(values) if self._is_json else values
         array = pa.array(texts, pa.string())
-        nul = pc.match_substring(array, r"\u0000" if self._is_json else "\0")
+        if self._is_plain(array):
+            return ColumnResult(array)
+        nul = pc.match_substring(array, self._nul)
         odd = pc.or_(pc.starts_with(array, _SUSPICIOUS), pc.match_substring(array, self._unavailable.text))
         odd = pc.or_(odd, nul)
         if self._bytes_max is not None:
@@ -121,9 +142,31 @@ class ColumnReader:
         result.nul_replaced = pc.sum(nul).as_py() or 0
         return result
 
+    def _is_plain(self, texts: pa.Array) -> bool:
+        """Whether no text is suspicious, by one look at all of them end to end."""
+        if texts.null_count == len(texts):
+            return True
+        if self._bytes_max is not None and pc.max(pc.binary_length(texts)).as_py() > self._bytes_max:
+            return False
+        end_to_end = texts.buffers()[2].to_pybytes()
+        return not any(part in end_to_end for part in self._odd_parts)
+
     def _json_texts(self, values: Values) -> Values:
         """Lists and objects as compact text, texts checked. Raises MsgspecError on what is not JSON."""
+        kinds = set(map(type, values))
+        present = [value for value in values if value is not None] if type(None) in kinds else values
+        kinds.discard(type(None))
+        if kinds == {str} and _are_json(present):
+            return values
+        if kinds and kinds <= {list, dict} and (texts := self._json_lines(present)) is not None:
+            rest = iter(texts)
+            return texts if present is values else [None if value is None else next(rest) for value in values]
         return [value if value is None else self._json_text(value) for value in values]
+
+    def _json_lines(self, values: Values) -> list[str] | None:
+        """Compact texts, made in one go; None where one might be the placeholder."""
+        lines = json_lines(values)
+        return None if any(part in lines for part in self._odd_lists) else lines.decode().split("\n")[:-1]
 
     def _json_text(self, value: object) -> str:
         if isinstance(value, str):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -28,6 +28,7 @@ class _Wrapped(msgspec.Struct, gc=False, forbid_unknown_fields=True):
 _BARE = msgspec.json.Decoder(_Images, float_hook=Decimal)
 _WRAPPED = msgspec.json.Decoder(_Wrapped, float_hook=Decimal)
 _ANY_FORM = BodyReader(Decimal)
+_WHOLE_OPS = frozenset({Op.CREATE.value, Op.UPDATE.value, Op.READ.value})
 
 
 class WholeImages:
@@ -36,8 +37,12 @@ class WholeImages:
     Nearly all rows are such, and no dict is made for them: a third of the time of typing a row.
     """
 
-    def __init__(self, columns: Sequence[str]) -> None:
-        fields = [(f"c{place}", Any, msgspec.field(name=name)) for place, name in enumerate(columns)]
+    def __init__(self, columns: Sequence[str], floats: Collection[str] = ()) -> None:
+        """`floats`: columns whose numbers end as doubles, and need not be exact decimals on the way."""
+        fields = [
+            (f"c{place}", float | int | None if name in floats else Any, msgspec.field(name=name))
+            for place, name in enumerate(columns)
+        ]
         row = msgspec.defstruct("Row", fields, forbid_unknown_fields=True, gc=False)
         # A mock message, whose key fields belong to the row, has a primary_key: any value of it is refused.
         images = msgspec.defstruct(
@@ -45,15 +50,19 @@ class WholeImages:
         )
         self._decode = msgspec.json.Decoder(images, float_hook=Decimal).decode
 
-    def read(self, body: bytes) -> tuple[Any, ...] | None:
-        """The values in the columns' order; None for a body of another kind, which `read_image` may read."""
-        if not body.startswith(b'{"before"'):
-            return None
-        try:
-            values: tuple[Any, ...] = msgspec.structs.astuple(self._decode(body).after)  # type: ignore[attr-defined]
-        except (msgspec.MsgspecError, RecursionError, ArithmeticError):
-            return None
-        return values
+    def read(self, ops: Sequence[str], bodies: Sequence[bytes]) -> list[tuple[Any, ...] | None]:
+        """Of each body the values in the columns' order; None for another kind, which `read_image` may read."""
+        decode, astuple = self._decode, msgspec.structs.astuple
+        found: list[tuple[Any, ...] | None] = []
+        for op, body in zip(ops, bodies, strict=True):
+            values = None
+            if op in _WHOLE_OPS and body.startswith(b'{"before"'):
+                try:
+                    values = astuple(decode(body).after)  # type: ignore[attr-defined]
+                except (msgspec.MsgspecError, RecursionError, ArithmeticError):
+                    values = None
+            found.append(values)
+        return found
 
 
 class Image(msgspec.Struct, gc=False):

@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -89,6 +90,22 @@ class TestEmbeddedState(StateSuite, StateSharingSuite):
         reply = EmbeddedState(path, WallClock()).decide(life, [call(change(1), claim="b")])[0]
         assert reply.doubts == {"a/1"}
 
+    def test_s09_a_killed_process_holds_no_lease(self, tmp_path: Path) -> None:
+        """Its rebuild is taken over at once: on one machine it can be seen that nobody is at it."""
+        path = tmp_path / "state.sqlite"
+        context = multiprocessing.get_context("fork")
+        mine, childs = context.Pipe()
+        child = context.Process(target=_begin_and_wait, args=(path, childs))
+        child.start()
+        life = mine.recv()
+        store = EmbeddedState(path, WallClock())
+        assert store.begin_life(is_yielding=True) is None
+        child.kill()
+        child.join(30)
+        new_life = store.begin_life(is_yielding=True)
+        assert new_life is not None
+        assert new_life > life
+
     def test_a_fork_opens_its_own_connection(self, tmp_path: Path) -> None:
         """A connection must not be carried over: parent and child both go on."""
         store = EmbeddedState(tmp_path / "state.sqlite", WallClock())
@@ -124,6 +141,11 @@ class TestEmbeddedState(StateSuite, StateSharingSuite):
             plan = store._opened().execute("EXPLAIN QUERY PLAN " + query, values).fetchall()
             scans = [step[3] for step in plan if step[3].startswith("SCAN")]
             assert scans in (["SCAN w VIRTUAL TABLE INDEX 1:"], [])
+
+
+def _begin_and_wait(path: Path, pipe: Any) -> None:
+    pipe.send(EmbeddedState(path, WallClock()).begin_life(is_yielding=True))
+    pipe.recv()
 
 
 def _decide_and_die(path: Path, life: str, pipe: object) -> None:

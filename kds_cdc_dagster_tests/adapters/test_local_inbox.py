@@ -238,3 +238,19 @@ def test_a_broken_file_is_a_transient_error_with_its_path(tmp_path: Path, clock:
     (tmp_path / "queue.db").mkdir()
     with pytest.raises(TransientError, match=r"queue\.db"):
         LocalQueue(tmp_path / "queue.db", clock=clock).depth()
+
+
+def test_a_synced_queue_forces_sends_to_the_disk_and_nothing_else(tmp_path: Path) -> None:
+    """A lost receive or delete costs a redelivery, a lost send would lose a message."""
+    queue = LocalQueue(tmp_path / "queue.db", clock=ManualClock(), is_synced=True)
+    statements: list[str] = []
+    queue._file._connection().set_trace_callback(statements.append)
+
+    _send(queue, "g", "a")
+    turn = [one.split()[0] for one in statements]
+    assert (turn[:2], turn[-2:]) == (["PRAGMA", "BEGIN"], ["COMMIT", "PRAGMA"])
+    assert (statements[0], statements[-1]) == ("PRAGMA synchronous = FULL", "PRAGMA synchronous = NORMAL")
+    statements.clear()
+    queue.acknowledge(receipts(queue.receive(max_messages=10, wait_seconds=0)))
+    assert [one for one in statements if one.startswith("PRAGMA")] == []
+    queue.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -23,6 +24,14 @@ class TestFolder(ObjectStoreSuite):
     @pytest.fixture
     def store(self, tmp_path: Path) -> ObjectStore:
         return open_local(tmp_path / "objects", "kds")
+
+
+class TestSyncedFolder(ObjectStoreSuite):
+    """What survives a power cut has the same manners."""
+
+    @pytest.fixture
+    def store(self, tmp_path: Path) -> ObjectStore:
+        return open_local(tmp_path / "objects", "kds", is_synced=True)
 
 
 class TestMemory(ObjectStoreSuite):
@@ -117,7 +126,7 @@ import sys
 from pathlib import Path
 from kds_cdc_dagster.adapters.object_store import open_local
 from kds_cdc_dagster.errors import ObjectExists
-store = open_local(Path(sys.argv[1]), "kds")
+store = open_local(Path(sys.argv[1]), "kds", is_synced=sys.argv[4] == "True")
 body = sys.argv[2].encode() * 500_000
 print("ready", flush=True)
 won = 0
@@ -130,8 +139,8 @@ for n in range(int(sys.argv[3])):
 """
 
 
-def _writer(folder: Path, letter: str, objects: int) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", _WRITER, str(folder), letter, str(objects)]
+def _writer(folder: Path, letter: str, objects: int, *, is_synced: bool) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", _WRITER, str(folder), letter, str(objects), str(is_synced)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 
@@ -140,10 +149,11 @@ def _is_whole(store: FolderStore, key: str) -> bool:
     return len(body) == 500_000 and len(set(body)) == 1
 
 
-def test_s27_a_writer_killed_at_any_moment_leaves_whole_objects_or_none(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_synced", [False, True])
+def test_s27_a_writer_killed_at_any_moment_leaves_whole_objects_or_none(tmp_path: Path, *, is_synced: bool) -> None:
     """Kill -9 in the middle of half-megabyte puts, six times; a successor can still create every key."""
     for turn in range(6):
-        writer = _writer(tmp_path / str(turn), "a", 100_000)
+        writer = _writer(tmp_path / str(turn), "a", 100_000, is_synced=is_synced)
         try:
             assert writer.stdout is not None
             writer.stdout.readline()
@@ -159,9 +169,10 @@ def test_s27_a_writer_killed_at_any_moment_leaves_whole_objects_or_none(tmp_path
         store.create(f"journal/c/{len(found):020d}", b"next")
 
 
-def test_s07_processes_that_race_for_keys_have_one_winner_each(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_synced", [False, True])
+def test_s07_processes_that_race_for_keys_have_one_winner_each(tmp_path: Path, *, is_synced: bool) -> None:
     """Three processes create the same sixty keys: each key is claimed once and holds its winner's bytes."""
-    writers = {letter: _writer(tmp_path, letter, 60) for letter in "abc"}
+    writers = {letter: _writer(tmp_path, letter, 60, is_synced=is_synced) for letter in "abc"}
     try:
         won = {letter: writer.communicate(timeout=60)[0].split()[1:] for letter, writer in writers.items()}
     finally:
@@ -174,3 +185,44 @@ def test_s07_processes_that_race_for_keys_have_one_winner_each(tmp_path: Path) -
         assert store.get(f"journal/c/{n:020d}") == letter.encode() * 500_000
         with pytest.raises(ObjectExists):
             store.create(f"journal/c/{n:020d}", b"")
+
+
+def test_a_synced_put_is_on_the_disk_before_it_can_be_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Content, then the name, then the folder; and every folder on the way, once. Without the setting, nothing."""
+    journal, calls = tmp_path / "kds" / "journal" / "c", []
+    real = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        calls.append((Path(f"/proc/self/fd/{descriptor}").readlink(), (journal / "2").exists()))
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    store = open_local(tmp_path, "kds", is_synced=True)
+    store.create("journal/c/1", b"first")
+    assert {path for path, _ in calls} >= {tmp_path, tmp_path / "kds", journal.parent, journal}
+    calls.clear()
+    store.create("journal/c/2", b"second")
+    ((content, is_seen), (folder, is_seen_then)) = calls
+    assert (content.name.startswith("2#"), is_seen, folder, is_seen_then) == (True, False, journal, True)
+    calls.clear()
+    assert store.swap("pointer", b"3", expected=None)
+    assert len(calls) == 2
+    calls.clear()
+    open_local(tmp_path, "kds").create("journal/c/4", b"unsynced")
+    assert calls == []
+
+
+def test_a_synced_put_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk refuses: the key stays free, no staging file stays, and the error is a passing one."""
+    store = open_local(tmp_path, "kds", is_synced=True)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", _full)
+        with pytest.raises(TransientError, match="a/b"):
+            store.create("a/b", b"x")
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+    store.create("a/b", b"y")
+    assert store.get("a/b") == b"y"
+
+
+def _full(_: int) -> None:
+    raise OSError(errno.ENOSPC, "no space left on device")

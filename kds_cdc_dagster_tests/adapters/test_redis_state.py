@@ -117,5 +117,5 @@ def test_every_key_but_positions_and_life_has_an_end(server: ValkeyServer) -> No
 
 def test_scripts_are_packaged_and_named_by_their_hash() -> None:
     """The loader finds each file inside the package."""
-    assert {script.name for script in redis_scripts.ALL} == {"life", "load", "decide", "settle", "hold"}
+    assert {script.name for script in redis_scripts.ALL} == {"life", "lease", "load", "decide", "settle", "hold"}
     assert all(len(script.sha) == 40 and "ARGV" in script.text for script in redis_scripts.ALL)

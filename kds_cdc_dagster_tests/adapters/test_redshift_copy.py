@@ -155,6 +155,7 @@ def test_rs09_missing_or_shortened_file_is_an_error(site: Site) -> None:
     """Never fewer rows in silence, also when another file stands where ours stood."""
     found = artifact(site, [{"id": 1}, {"id": 2}])
     other = artifact(site, [{"id": 1}])
+    Exchange(site.store).manifest(other)
     site.store.overwrite(found.manifest_key, site.store.get(other.manifest_key))
     with pytest.raises(InvariantBroken) as caught:
         site.warehouse().run(copy(found))

@@ -51,7 +51,16 @@ def test_every_statement_is_redshifts(site: Site) -> None:
     table = play(random.Random(5), steps=25)
     loader = loading(site)
     loader.load("b-1", table.emitted)
+    table.emitted.clear()
+    for key in (90, 91):
+        table.insert(key, "usual")
+    table.delete(90)
+    loader.load("b-2", table.emitted)
+    table.delete(91)
+    loader.load("b-3", table.emitted[-1:])
+    assert loader.view() == table.rows
     export(loader.warehouse, site.store, loader.layout)
+    assert any("JOIN kds_newest" in executed.sql for executed in site.redshift.statements)
     for executed in site.redshift.statements:
         assert executed.outcome == "done", executed
         if not executed.sql.startswith("LOCK TABLE"):  # which sqlglot does not know

@@ -6,6 +6,7 @@ import datetime as dt
 import json
 import uuid
 import warnings
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from botocore.credentials import ReadOnlyCredentials
 from kds_cdc_dagster.adapters.sqs_access import SqsAccess, connect
 from kds_cdc_dagster.adapters.sqs_inbox import SqsInbox
 from kds_cdc_dagster.adapters.sqs_open import open_dead_letters, open_inbox, open_outbound
-from kds_cdc_dagster.adapters.sqs_outbound import SqsOutbound, redrive
+from kds_cdc_dagster.adapters.sqs_outbound import SqsDeadLetters, SqsOutbound
 from kds_cdc_dagster.adapters.sqs_sign import CONTENT_TYPE, Target, signed_headers
 from kds_cdc_dagster.adapters.sqs_wire import SqsWire
 from kds_cdc_dagster.errors import SettingsError
@@ -160,6 +161,8 @@ def test_the_template_asks_for_high_throughput_and_quarantines_before_dead_lette
     assert (found["FifoThroughputLimit"], found["DeduplicationScope"]) == ("perMessageGroupId", "messageGroup")
     defaults = Settings(profile="embedded")
     assert int(found["MessageRetentionPeriod"]) == defaults.queue_retention_days * 86_400
+    dead = sqs.get_queue_attributes(QueueUrl=stack["DeadLetterUrl"], AttributeNames=["All"])["Attributes"]
+    assert int(dead["MessageRetentionPeriod"]) == defaults.dead_letter_retention_days * 86_400
     policy = json.loads(found["RedrivePolicy"])
     assert policy["deadLetterTargetArn"].endswith(":" + stack["DeadLetterUrl"].rsplit("/", 1)[-1])
     assert int(policy["maxReceiveCount"]) > defaults.receives_max
@@ -179,8 +182,8 @@ def test_everything_opens_from_settings(aws: AwsServer) -> None:
         aws_endpoint_url=aws.endpoint_url,
         visibility_seconds=20,
     )
-    inbox, dead = (opened(settings, clock=WallClock()) for opened in (open_inbox, open_dead_letters))
-    outbound = open_outbound(settings, clock=WallClock())
+    inbox, outbound = (opened(settings, clock=WallClock()) for opened in (open_inbox, open_outbound))
+    dead = open_dead_letters(settings, outbound, clock=WallClock())._dead_letters
     assert inbox._wire._peer is dead._wire._peer is outbound._wire._peer is None
     outbound.send([Message("{}", "a:s", "1"), Message("{}", "a:t", "2")])
     assert received(dead) == []
@@ -196,6 +199,29 @@ def test_a_redrive_moves_dead_letters_back_in_order(aws: AwsServer) -> None:
     main, dead = aws.fifo(uuid.uuid4().hex), aws.fifo(uuid.uuid4().hex)
     SqsOutbound(open_wire(aws, dead)).send([Message(f"{n} 🍮", "a:s", str(n)) for n in range(12)])
     letters = inbox_of(aws, dead)
-    assert redrive(letters, SqsOutbound(open_wire(aws, main)), messages_max=11) == 11
+    assert SqsDeadLetters(letters, SqsOutbound(open_wire(aws, main))).redrive(limit=11) == 11
     assert received(inbox_of(aws, main)) == [f"{n} 🍮".encode() for n in range(10)]
     assert received(letters) == ["11 🍮".encode()]
+
+
+def test_dead_letters_are_shown_without_their_bodies_and_stay(aws: AwsServer) -> None:
+    """The oldest of each group, which one receive gives out before it is locked; all can be received afterwards."""
+    dead = aws.fifo(uuid.uuid4().hex)
+    SqsOutbound(open_wire(aws, dead)).send(
+        [Message(f"body {group} {n}", group, f"{group}-{n}") for group in ("a:s", "a:t") for n in range(12)]
+    )
+    letters = inbox_of(aws, dead)
+    shown = SqsDeadLetters(letters, SqsOutbound(open_wire(aws, dead))).letters(limit=100)
+    assert {one.group_id for one in shown} == {"a:s", "a:t"}
+    assert max(Counter(one.group_id for one in shown).values()) <= 10
+    assert "body" not in str(shown)
+    assert all(one.receive_count == 1 and one.message_id and one.sent_at_ms for one in shown)
+    assert len(SqsDeadLetters(letters, SqsOutbound(open_wire(aws, dead))).letters(limit=3)) == 3
+    assert len(received(letters)) == 10
+
+
+def test_dead_letters_without_an_address_name_the_setting() -> None:
+    """The operator learns what is missing."""
+    settings = Settings(queue="sqs", sqs_queue_url="https://sqs.eu-west-1.amazonaws.com/1/kds.fifo")
+    with pytest.raises(SettingsError, match="KDS_CDC_SQS_DEAD_LETTER_URL"):
+        open_dead_letters(settings, open_outbound(settings, clock=WallClock()), clock=WallClock())

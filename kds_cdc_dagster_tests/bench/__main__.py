@@ -6,7 +6,7 @@ import argparse
 import time
 from collections.abc import Callable, Iterator
 
-from kds_cdc_dagster_tests.bench import growth, load, lock, orchestrated, path, rounds, sqs
+from kds_cdc_dagster_tests.bench import daemon, daemon_growth, growth, load, lock, orchestrated, path, rounds, sqs
 from kds_cdc_dagster_tests.bench.measure import Figure, conditions
 
 BENCHMARKS: dict[str, Callable[..., Iterator[Figure]]] = {
@@ -20,19 +20,27 @@ BENCHMARKS: dict[str, Callable[..., Iterator[Figure]]] = {
     "batches": growth.batches,
     "curated": growth.curated,
 }
+LONG: dict[str, Callable[..., Iterator[Figure]]] = {
+    "daemon-1000": daemon.steady_1000,
+    "daemon-300": daemon.steady_300,
+    "daemon-backlog": daemon.backlog,
+    "daemon-growth": daemon_growth.growth,
+}
+"""Minutes each: only when named."""
 
 
 def main() -> None:
     """Print one line a figure as it is measured."""
+    known = {**BENCHMARKS, **LONG}
     parser = argparse.ArgumentParser(prog="python -m kds_cdc_dagster_tests.bench", description=__doc__)
-    parser.add_argument("names", nargs="*", choices=[[], *BENCHMARKS], metavar="name", help=", ".join(BENCHMARKS))
+    parser.add_argument("names", nargs="*", choices=[[], *known], metavar="name", help=", ".join(known))
     parser.add_argument("--quick", action="store_true")
     arguments = parser.parse_args()
     print(conditions())
     for name in arguments.names or BENCHMARKS:
         started = time.monotonic()
-        print(f"{name}: {(BENCHMARKS[name].__doc__ or '').splitlines()[0]}")
-        for figure in BENCHMARKS[name](quick=arguments.quick):
+        print(f"{name}: {(known[name].__doc__ or '').splitlines()[0]}")
+        for figure in known[name](quick=arguments.quick):
             print(figure.line(), flush=True)
         print(f"  ({time.monotonic() - started:.0f} s)")
 

@@ -81,7 +81,7 @@ def _locked(rounds: int, *, streams: int, queue_seconds: float, put_seconds: flo
     with valkey() as server, tempfile.TemporaryDirectory() as folder:
         queue = MemoryQueue(clock=SystemClock(), visibility_seconds=VISIBILITY_SECONDS)
         inbox = _Timed(queue, queue_seconds)
-        store = _Far(open_local(Path(folder) / "store", "bench"), put_seconds)
+        store = _Far(open_local(Path(folder) / "store", "bench", is_synced=True), put_seconds)
         site = open_intake(Path(folder), server.url, inbox=inbox, store=store)
         limits = RoundLimits(records_max=5_000, bytes_max=1 << 20, linger_seconds=0.0)
         workload = Workload(streams)

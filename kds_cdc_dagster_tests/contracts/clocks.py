@@ -17,6 +17,10 @@ class ManualClock:
     def sleep(self, seconds: float) -> None:
         self._now += max(0.0, seconds)
 
+    def turn_back(self, seconds: float) -> None:
+        """What a correction of a wrong clock does."""
+        self._now -= seconds
+
 
 class WallClock:
     """Real time."""

@@ -6,9 +6,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from kds_cdc_dagster.adapters.life_ids import LEASE_SECONDS
 from kds_cdc_dagster.core.decide import DecideCall, DecideReply, Verdict
 from kds_cdc_dagster.errors import StateNotReady
 from kds_cdc_dagster.ports import Marker, StateStore, StreamRecord
+from kds_cdc_dagster_tests.contracts.clocks import ManualClock
 from kds_cdc_dagster_tests.contracts.state_calls import (
     STREAM,
     Stores,
@@ -53,6 +55,46 @@ class StateSharingSuite(StateFixtures):
         assert not store.load(fast, [record], [])
         with pytest.raises(StateNotReady):
             store.decide(slow, [call(change(1))])
+
+    def test_s09_of_workers_that_find_it_empty_at_once_one_rebuilds(self, store: StateStore, stores: Stores) -> None:
+        """The others give way while it is at it, and when it is done."""
+        workers = [stores("kds") for _ in range(4)]
+        with ThreadPoolExecutor(len(workers)) as pool:
+            lives = list(pool.map(lambda one: one.begin_life(is_yielding=True), workers))
+        (life,) = [life for life in lives if life]
+        assert store.life() is None
+        assert store.begin_life(is_yielding=True) is None
+        assert workers[0].load(life, [StreamRecord("kdsprod", STREAM, order(9))], [])
+        assert workers[0].finish_life(life)
+        assert store.begin_life(is_yielding=True) is None
+        assert store.life() == life
+
+    def test_s09_a_dead_workers_rebuild_is_taken_over(
+        self, store: StateStore, stores: Stores, clock: ManualClock
+    ) -> None:
+        """When its lease is over, which each load prolongs. If it lives all the same, it loads nothing any more."""
+        slow, other = store.begin_life(is_yielding=True), stores("kds")
+        clock.sleep(LEASE_SECONDS - 1)
+        assert store.load(slow, [], [])
+        clock.sleep(LEASE_SECONDS - 1)
+        assert other.begin_life(is_yielding=True) is None
+        clock.sleep(2)
+        life = other.begin_life(is_yielding=True)
+        assert not store.load(slow, [], [])
+        assert store.begin_life(is_yielding=True) is None
+        assert not store.finish_life(slow)
+        assert other.finish_life(life)
+        assert store.life() == life
+
+    def test_s09_a_lease_by_a_clock_that_is_far_ahead_stops_nobody(
+        self, store: StateStore, stores: Stores, clock: ManualClock
+    ) -> None:
+        """Its end lies beyond any lease's. An operator's rebuild asks for no lease at all."""
+        clock.sleep(1e6)
+        assert store.begin_life()
+        clock.turn_back(1e6)
+        assert (life := store.begin_life(is_yielding=True))
+        assert store.begin_life() != life
 
     def test_s09_a_rebuild_never_lowers_anything(self, store: StateStore) -> None:
         """The store may know more than the rebuild read: the higher value, and every hold, stays."""

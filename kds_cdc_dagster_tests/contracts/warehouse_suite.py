@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import random
 import threading
+from dataclasses import replace
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -144,24 +147,48 @@ class WarehouseSuite:
             warehouse.run(lambda tx: tx.execute(f"INSERT INTO {table} (n) SELECT CAST(? AS BIGINT)", ("secret",)))
         assert "secret" not in str(refused.value)
 
-    def test_every_type_survives(self, warehouse: Warehouse, store: ObjectStore) -> None:
-        """Every catalogue type goes Arrow → artifact → COPY → table without a change, and so do nulls."""
+    @pytest.mark.parametrize("is_held", [True, False])
+    def test_every_type_survives(self, warehouse: Warehouse, store: ObjectStore, *, is_held: bool) -> None:
+        """Every catalogue type goes Arrow → artifact → COPY → table without a change, and so do nulls.
+
+        Also where another process wrote the artifact, whose rows this one does not have in memory.
+        """
         columns = declared(_EVERY_TYPE)
         rows = pa.table(
             [pa.array([value, None], kind) for value, kind in zip(_ROW.values(), _ARROW, strict=True)], [*_ROW]
         )
         artifact = put_artifact(store, "load/thing/suite/", rows, columns)
+        if not is_held:
+            artifact = replace(artifact, held=None)
 
         def body(tx: Transaction) -> None:
             tx.execute("DROP TABLE IF EXISTS suite_types")
             tx.execute(tx.dialect.create_table("suite_types", columns))
             landing = land(tx, columns, artifact)
             tx.execute(f"INSERT INTO suite_types SELECT {landed(tx, columns)} FROM {landing}")
+            tx.unland(landing)
 
         warehouse.run(body)
         plain = [name for name, _ in columns if name not in {"tree", "octets"}]
         found = warehouse.run(lambda tx: tx.rows(f"SELECT {', '.join(plain)} FROM suite_types ORDER BY id NULLS LAST"))
         assert found == [tuple(_ROW[name] for name in plain), (None,) * len(plain)]
+
+    def test_a_repeated_key_in_json_fails_no_load(self, warehouse: Warehouse, store: ObjectStore) -> None:
+        """One odd document must not stop its batch; where the warehouse keeps one of the keys, it is the last."""
+        columns = (("id", "bigint"), ("tree", "json"))
+        rows = pa.table({"id": [1, 2], "tree": ['{"a": 1, "b": [{"c": 2, "c": 3}], "a": 4}', '{"a": 5}']})
+        artifact = put_artifact(store, "load/thing/repeated/", rows, columns)
+
+        def body(tx: Transaction) -> list[tuple[Any, ...]]:
+            tx.execute("DROP TABLE IF EXISTS suite_repeated")
+            tx.execute(tx.dialect.create_table("suite_repeated", columns))
+            tx.execute(f"INSERT INTO suite_repeated SELECT {landed(tx, columns)} FROM {land(tx, columns, artifact)}")
+            is_super = tx.dialect.column_type("json") == "SUPER"
+            text = "JSON_SERIALIZE(tree)" if is_super else "CAST(tree AS VARCHAR)"
+            return tx.rows(f"SELECT id, {text} FROM suite_repeated ORDER BY id")
+
+        found = {id_: json.loads(text) for id_, text in warehouse.run(body)}
+        assert found == {1: {"a": 4, "b": [{"c": 3}]}, 2: {"a": 5}}
 
     def test_copy_counts(self, warehouse: Warehouse, store: ObjectStore) -> None:
         """An artifact that holds another number of rows than it says stops the load."""
@@ -170,6 +197,32 @@ class WarehouseSuite:
         false = LoadArtifact(true.key, true.manifest_key, true.sha256, 4, true.size_bytes)
         with pytest.raises(InvariantBroken, match="another number of rows"):
             warehouse.run(lambda tx: land(tx, columns, false))
+
+    def test_landing_wants_the_columns(self, warehouse: Warehouse, store: ObjectStore) -> None:
+        """An artifact of other columns stops the load instead of filling the wrong ones."""
+        found = put_artifact(
+            store, "load/thing/other/", pa.table({"n": [1], "m": [2]}), (("n", "bigint"), ("m", "bigint"))
+        )
+        with pytest.raises(LoadRefused, match="other columns"):
+            warehouse.run(lambda tx: land(tx, (("n", "bigint"),), found))
+
+    def test_landing_again_replaces(self, warehouse: Warehouse, store: ObjectStore) -> None:
+        """In one transaction as after one that failed in between, what was landed last is what is read."""
+        columns = (("n", "bigint"),)
+        one, two = (put_artifact(store, f"load/thing/{n}/", pa.table({"n": [n]}), columns) for n in (1, 2))
+
+        def twice(tx: Transaction) -> list[tuple[Any, ...]]:
+            land(tx, columns, one)
+            return tx.rows(f"SELECT n FROM {land(tx, columns, two)}")
+
+        def failing(tx: Transaction) -> None:
+            land(tx, columns, one)
+            raise RuntimeError
+
+        assert warehouse.run(twice) == [(2,)]
+        with pytest.raises(RuntimeError):
+            warehouse.run(failing)
+        assert warehouse.run(twice) == [(2,)]
 
     def test_unload(self, warehouse: Warehouse, store: ObjectStore) -> None:
         """Every partition value has its own objects with the other columns; sizes and counts are true."""

@@ -32,8 +32,8 @@ class Deployment:
         self._home = home
         self._port = free_port()
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
-        self._workspace = home / "workspace.yaml"
-        self._workspace.write_text(
+        self.workspace = home / "workspace.yaml"
+        self.workspace.write_text(
             f"load_from:\n  - grpc_server: {{host: 127.0.0.1, port: {self._port}, location_name: kds_cdc_dagster}}\n",
             "utf-8",
         )
@@ -52,7 +52,7 @@ class Deployment:
 
     def start_daemon(self) -> None:
         """Start the daemon."""
-        self._start("daemon", ["dagster._daemon", "run", "-w", str(self._workspace)], {})
+        self._start("daemon", ["dagster._daemon", "run", "-w", str(self.workspace)], {})
 
     def _start(self, name: str, module: list[str], extra: dict[str, str]) -> None:
         environment = {**os.environ, "DAGSTER_HOME": str(self._home / "dagster"), "PYTHONWARNINGS": "ignore", **extra}
@@ -67,6 +67,10 @@ class Deployment:
     def is_running(self, name: str) -> bool:
         """Whether it has not ended."""
         return self._processes[name].poll() is None
+
+    def process_ids(self) -> dict[str, int]:
+        """Name -> process id of what runs."""
+        return {name: process.pid for name, process in self._processes.items() if self.is_running(name)}
 
     def kill(self, name: str, *, with_children: bool = False) -> None:
         """SIGKILL; `with_children`: as a container dies, its runs included."""

@@ -96,6 +96,24 @@ def test_exports_are_coalesced_and_the_deferred_ones_happen(tmp_path: Path, monk
         assert all("kds/batch" not in run.tags for run in runs), "a run of exports must not count as a batch's load"
 
 
+def test_an_export_that_is_not_due_any_more_leaves_its_run_good(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Asked for while another run was about to export: the step checks what is there, and exports nothing."""
+    site = Site(tmp_path, monkeypatch, export_every_seconds=3600)
+    kitchens = Kitchens()
+    site.send([kitchens.station(1, 1, "one")])
+    site.drive()
+    site.send([kitchens.station(1, 1, "two")])
+    with site.instance() as instance:
+        asked = _requested(site, instance)
+        request = asked._replace(asset_selection=[*(asked.asset_selection or ()), dg.AssetKey(["export", "station"])])
+        (outcome,) = Driver(site.parts, instance, definitions()).execute([request])
+        assert outcome.is_success
+        assert materialized(instance, "export") == {"station": 1}
+    assert list(dirty.marked(site.parts.store, site.parts.catalogue)) == ["station"]
+
+
 def test_s25_every_kind_of_bad_traffic_is_counted_apart(site: Site) -> None:
     """Malformed, duplicate, suspicious and late messages together: each count is the generator's, and counts close."""
     traffic = Traffic(seed=11, stores=6, duplicates=True, out_of_order=True, poison=True)

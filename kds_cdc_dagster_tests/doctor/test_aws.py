@@ -12,9 +12,6 @@ from kds_cdc_dagster.wiring import Pipeline
 from kds_cdc_dagster_tests.aws.site import QUEUE, AwsSite, aws_site
 from kds_cdc_dagster_tests.doctor.test_embedded import of
 
-JOURNAL_DAYS = "40"
-"""Above the retention of queue and dead letters together."""
-
 
 @pytest.fixture(scope="module")
 def line(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AwsSite]:
@@ -25,7 +22,7 @@ def line(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AwsSite]:
 
 def examined(line: AwsSite, **changed: str) -> list[Finding]:
     """Findings of a process with these settings."""
-    parts = Pipeline(line.settings(**{"journal_days": JOURNAL_DAYS, **changed}))
+    parts = Pipeline(line.settings(**changed))
     found = list(examine(parts))
     parts.close()
     return found
@@ -69,9 +66,12 @@ def test_a_queue_that_is_set_up_badly(line: AwsSite) -> None:
 
 
 def test_a_redriven_letter_older_than_the_journal(line: AwsSite) -> None:
-    """Both retentions count: a FIFO queue's dead letter starts its time anew."""
-    ((part, what),) = of(examined(line, journal_days="21"), Severity.WARN)
-    assert (part, what) == ("queue", "a redriven letter may be 28 days old, the journal answers for 21")
+    """Both retentions count: a FIFO queue's dead letter starts its time anew. The queues' real ones are told."""
+    ((part, what),) = of(examined(line, journal_days="28.5"), Severity.WARN)
+    assert (part, what) == ("settings", "a redriven letter may be 28 days old, the journal answers for 28.5")
+    assert of(examined(line, journal_days="29"), Severity.WARN) == []
+    ((part, what),) = of(examined(line, journal_days="21", dead_letter_retention_days="4"), Severity.WARN)
+    assert (part, what) == ("queue", "dead letters live 14 days, the settings say 4")
 
 
 def test_a_queue_that_is_not_there(line: AwsSite) -> None:
@@ -94,7 +94,7 @@ def test_a_lifecycle_rule_that_deletes_the_journal(line: AwsSite) -> None:
     s3, bucket = line.aws.client("s3"), line.aws.bucket("kds-short")
     s3.put_bucket_versioning(Bucket=bucket, VersioningConfiguration={"Status": "Enabled"})
     rules = [
-        {"ID": "month", "Status": "Enabled", "Filter": {"Prefix": "kds/journal/"}, "Expiration": {"Days": 30}},
+        {"ID": "weeks", "Status": "Enabled", "Filter": {"Prefix": "kds/journal/"}, "Expiration": {"Days": 20}},
         {"ID": "year", "Status": "Enabled", "Filter": {"Prefix": "kds/raw/"}, "Expiration": {"Days": 365}},
         {"ID": "off", "Status": "Disabled", "Filter": {"Prefix": ""}, "Expiration": {"Days": 1}},
         {"ID": "others", "Status": "Enabled", "Filter": {"Prefix": "logs/"}, "Expiration": {"Days": 1}},
@@ -102,7 +102,7 @@ def test_a_lifecycle_rule_that_deletes_the_journal(line: AwsSite) -> None:
     s3.put_bucket_lifecycle_configuration(Bucket=bucket, LifecycleConfiguration={"Rules": rules})
     found = [finding for finding in examined(line, s3_bucket=bucket) if finding.part == "store"]
     ((_, what),) = of(found, Severity.ERROR)
-    assert what == "lifecycle rule month deletes kds/journal/ after 30 days; it is needed 40 days"
+    assert what == "lifecycle rule weeks deletes kds/journal/ after 20 days; it is needed 30 days"
     ((_, versions),) = of(found, Severity.WARN)
     assert "versioning is on and nothing removes old versions" in versions
 

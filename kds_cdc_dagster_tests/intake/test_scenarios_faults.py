@@ -8,6 +8,7 @@ from unittest import mock
 
 import pytest
 
+from kds_cdc_dagster.adapters.life_ids import LEASE_SECONDS
 from kds_cdc_dagster.errors import StateUnavailable, TransientError
 from kds_cdc_dagster_tests.intake.given import DEAD_AFTER_SECONDS, Given, drain, dying, turn
 
@@ -113,6 +114,27 @@ def test_s09_a_store_that_refuses_writes_costs_messages_no_receives() -> None:
     drain(worker)
     assert given.accepted() == [1, 2]
     assert given.reasons() == []
+
+
+def test_s09_while_one_worker_rebuilds_the_others_say_so_and_wait() -> None:
+    """It dies in the middle: when its lease is over, the next tick rebuilds, and everything is taken once."""
+    given = Given()
+    given.send(1)
+    drain(given.worker("a"))
+    given.state.forget_everything()
+    given.send(2)
+    with dying(given.state, "load", always, is_done=False):
+        drain(given.worker("b"))
+    waiting = given.worker("c")
+    report = drain(waiting)
+    assert "another worker is rebuilding" in report.failure
+    assert report.counts.get("received", 0) == 0
+    given.clock.sleep(LEASE_SECONDS + 1)
+    assert drain(waiting).failure == ""
+    given.reappear()
+    drain(waiting)
+    assert given.accepted() == [1, 2]
+    assert given.is_settled()
 
 
 @pytest.mark.parametrize("is_sealed", [True, False])

@@ -69,6 +69,14 @@ class _Breaking:
         self._warehouse.step()
         self._tx.copy(table, artifact)
 
+    def land(self, name: str, columns: Sequence[tuple[str, str]], artifact: LoadArtifact) -> None:
+        self._warehouse.step()
+        self._tx.land(name, columns, artifact)
+
+    def unland(self, name: str) -> None:
+        self._warehouse.step()
+        self._tx.unland(name)
+
     def unload(self, select: str, prefix: str, *, partition: str) -> list[ExportFile]:
         found = self._tx.unload(select, prefix, partition=partition)
         self._warehouse.step()

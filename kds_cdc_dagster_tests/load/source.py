@@ -161,12 +161,14 @@ class SourceTable:
         self.emitted.append(Emitted(op, dish_id, values, position, order, missing))
 
 
-def play(dice: random.Random, steps: int, *, with_snapshots: bool = True) -> SourceTable:
+def play(
+    dice: random.Random, steps: int, *, with_snapshots: bool = True, kind: type[SourceTable] = SourceTable
+) -> SourceTable:
     """A random history over few keys, so that they are deleted, reused and swapped often.
 
     Each history has its own mix of statements (swarm testing): some only update, some only move keys.
     """
-    table = SourceTable(dice)
+    table = kind(dice)
     keys = dice.choice((2, 3, 6))
     mix = {kind: dice.choice((0, 1, 6)) for kind in ("update", "delete", "rekey", "read", "snapshot")}
     mix |= {"insert": 3, "truncate": dice.choice((0, 0, 1))}

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from unittest import mock
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from kds_cdc_dagster.load import export as export_module
 from kds_cdc_dagster.load.export import Export, current_export, export
 from kds_cdc_dagster.ports import ObjectStore
 from kds_cdc_dagster_tests.load.breaking import BreakingWarehouse, Broken
@@ -145,3 +147,74 @@ def test_before_the_first_merge(loading: Loading) -> None:
     """A target that nothing was merged into has no export."""
     assert run(loading) == ("unchanged", (), 0)
     assert current_export(loading.store, "dish") is None
+
+
+def test_a_lost_file_is_written_anew(loading: Loading, table: SourceTable) -> None:
+    """Nothing was merged since: only the tenants of missing or cut files are rewritten, as a later version."""
+    run(loading)
+    before = current_export(loading.store, "dish")
+    assert before is not None
+    loading.store.delete([before.files["acct-1"][0].key])
+    assert run(loading) == ("exported", ("acct-1",), 1)
+    found = current_export(loading.store, "dish")
+    assert found is not None
+    assert (found.watermark, found.version > before.version) == (before.watermark, True)
+    assert read(loading.store, found) == table.rows
+    loading.store.overwrite(found.files["acct/2"][0].key, b"cut")
+    assert run(loading) == ("exported", ("acct/2",), 1)
+    assert read(loading.store, current_export(loading.store, "dish")) == table.rows
+    assert run(loading)[0] == "unchanged"
+
+
+def test_a_lost_file_is_written_with_what_changed(loading: Loading, table: SourceTable) -> None:
+    """A busy target is never unchanged: the lost tenant is not carried over. Many lost ones mean all."""
+    run(loading)
+    lost = current_export(loading.store, "dish")
+    assert lost is not None
+    loading.store.delete([lost.files["acct-1"][0].key])
+    table.update(3, title="slaw")
+    load(loading, table, "b-2")
+    assert run(loading) == ("exported", ("acct-1", "acct/2"), 0)
+    assert read(loading.store, current_export(loading.store, "dish")) == table.rows
+    found = current_export(loading.store, "dish")
+    assert found is not None
+    loading.store.delete([found.files["acct-1"][0].key])
+    with mock.patch.object(export_module, "LOST_NAMED_MAX", 0):
+        assert run(loading)[0] == "exported"
+    assert read(loading.store, current_export(loading.store, "dish")) == table.rows
+
+
+def test_a_lost_index_is_written_anew(loading: Loading, table: SourceTable) -> None:
+    """The pointer says what was in it; with both gone everything is exported again."""
+    run(loading)
+    found = current_export(loading.store, "dish")
+    assert found is not None
+    loading.store.delete([f"exports/dish/{found.version}/index.json"])
+    assert run(loading)[0] == "unchanged"
+    loading.store.delete(["exports/dish/current.json"])
+    assert run(loading)[0] == "exported"
+    assert read(loading.store, current_export(loading.store, "dish")) == table.rows
+    assert run(loading)[0] == "unchanged"
+
+
+def test_of_two_that_restore_one_wins(loading: Loading, table: SourceTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The slower one finds another version recorded and changes nothing; so does one whose clock is behind."""
+    run(loading)
+    found = current_export(loading.store, "dish")
+    assert found is not None
+    loading.store.delete([found.files["acct-1"][0].key])
+    create, outcomes = loading.store.create, []
+
+    def overtaken(key: str, body: bytes) -> None:
+        create(key, body)
+        if key.endswith("index.json"):
+            monkeypatch.setattr(loading.store, "create", create)
+            outcomes.append(export(loading.warehouse, loading.store, LAYOUT, now=lambda: 1.0).outcome)
+
+    monkeypatch.setattr(loading.store, "create", overtaken)
+    outcomes.append(run(loading)[0])
+    assert outcomes == ["exported", "superseded"]
+    restored = current_export(loading.store, "dish")
+    assert restored is not None
+    assert restored.version > found.version
+    assert read(loading.store, restored) == table.rows

@@ -16,7 +16,7 @@ _VARCHAR_BYTES_MAX = 65535
 _DEFAULT_VARCHAR = ("varchar", "(", "256", ")")
 _RENAMED = {"nvl": "coalesce", "len": "length"}
 _HIDDEN = ["information_schema", ".", "columns"]
-_SETTINGS = {"query_group", "wlm_query_slot_count", "enable_case_sensitive_identifier"}
+_SETTINGS = {"query_group", "wlm_query_slot_count", "enable_case_sensitive_identifier", "json_parse_dedup_attributes"}
 _CREATE_TABLE = re.compile(r"^create (?:local )?(?:temp |temporary )?table (?:if not exists )?")
 _ALTER_TYPE = re.compile(r"^alter table ([\w.]+) alter column (\w+) type (?:varchar|character varying) \( (\w+) \)$")
 

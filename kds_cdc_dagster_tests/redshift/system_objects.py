@@ -3,10 +3,12 @@
 SYSTEM_OBJECTS = r"""
 create function getdate() returns timestamp stable language sql as 'select localtimestamp(0)';
 
-create function json_parse(value text) returns jsonb immutable strict language plpgsql as $$
+create function json_parse(value text) returns jsonb stable strict language plpgsql as $$
 begin
-  -- Two errors of Redshift's JSON_PARSE with its default settings: a repeated key, and a string above 65,535 bytes.
-  if value is json and not value is json with unique keys then
+  -- Two errors of Redshift's JSON_PARSE with its default settings: a repeated key, of which a setting keeps the last,
+  -- and a string above 65,535 bytes.
+  if coalesce(current_setting('rs.json_parse_dedup_attributes', true), '') <> 'on'
+     and value is json and not value is json with unique keys then
     raise exception 'Duplicate attribute names in SUPER value' using errcode = 'XX000';
   end if;
   if octet_length(value) > 65535 and exists (

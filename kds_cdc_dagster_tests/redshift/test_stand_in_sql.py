@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import closing
 
@@ -183,6 +184,9 @@ def test_backslash_in_a_literal_is_an_escape(cursor: Cursor) -> None:
 
 
 def test_json_parse_refuses_what_super_cannot_hold(cursor: Cursor) -> None:
-    """Repeated keys and strings above 65,535 bytes are errors, as with Redshift's default settings."""
+    """Repeated keys and strings above 65,535 bytes are errors by default; a setting keeps the last of the keys."""
     assert "Duplicate" in error_of(cursor, """select json_parse('{"a": 1, "a": 2}')""")["M"]
+    cursor.execute("set json_parse_dedup_attributes to on")
+    cursor.execute("""select json_serialize(json_parse('[{"a": 1, "a": {"b": 2, "b": 3}}]'))""")
+    assert [json.loads(text) for (text,) in cursor.fetchall()] == [[{"a": {"b": 3}}]]
     assert "65535" in error_of(cursor, f"""select json_parse('["{"x" * 65536}"]')""")["M"]

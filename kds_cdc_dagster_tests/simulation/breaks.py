@@ -15,14 +15,14 @@ from kds_cdc_dagster.adapters import stream_records
 from kds_cdc_dagster.adapters.memory_state import MemoryState
 from kds_cdc_dagster.core.decide import DecideCall, DecideEffect, DecideReply, Pending, StreamState, Verdict, decide
 from kds_cdc_dagster.errors import ObjectExists, SlotTaken
-from kds_cdc_dagster.intake import adoption, rebuild
+from kds_cdc_dagster.intake import adoption
 from kds_cdc_dagster.intake import round as rounds
 from kds_cdc_dagster.intake.claim import Claim, new_claim
 from kds_cdc_dagster.intake.doubts import DurableRecords, Resolver
 from kds_cdc_dagster.intake.engine import Intake
 from kds_cdc_dagster.intake.round import Round
 from kds_cdc_dagster.intake.tenure import Tenure
-from kds_cdc_dagster.journal import claims, index, keys, manifest, parked
+from kds_cdc_dagster.journal import checkpoint, claims, index, keys, manifest, parked
 from kds_cdc_dagster.journal.keys import SegmentId
 from kds_cdc_dagster.journal.logs import Tail
 
@@ -110,7 +110,14 @@ def _unhold_anyway(self: MemoryState, life: str, source: str, stream: str, hold_
     return True
 
 
-def _none(_: object) -> tuple[()]:
+def _name_unread(store: Any) -> None:
+    """A checkpoint names manifests that it does not hold."""
+    names = tuple(info.key.removeprefix(checkpoint.BATCHES) for info in store.scan(checkpoint.BATCHES))
+    body = msgspec.json.encode(checkpoint.Checkpoint((), names))
+    store.overwrite(checkpoint.PREFIX + "only", body)
+
+
+def _none(*_: object) -> tuple[()]:
     return ()
 
 
@@ -133,24 +140,24 @@ def _break(faults: str, seed: int, owner: object, name: str, replacement: object
 
 
 BREAKS = {
-    "floor": _break("failover refused_delete expiry", 24, stream_records, "decide", _without_floor),
-    "doubts-by-look": _break("zombie expiry", 87, Resolver, "resolve", _by_look),
-    "doubts-ignored": _break("zombie expiry", 12, Resolver, "resolve", _always_absent),
-    "writes-in-doubt": _break("zombie expiry lost_state", 2, stream_records, "decide", _writing_in_doubt),
-    "siblings-unasked": _break("forget refused_delete", 6, stream_records, "decide", _siblings_unasked),
-    "adoption-without-end": _break("adopt crash zombie", 6, adoption, "closed_tail", Tail),
-    "adoption-without-settle": _break("crash operator", 364, adoption, "settle", _nothing),
+    "floor": _break("failover refused_delete expiry", 118, stream_records, "decide", _without_floor),
+    "doubts-by-look": _break("zombie expiry", 246, Resolver, "resolve", _by_look),
+    "doubts-ignored": _break("zombie expiry", 51, Resolver, "resolve", _always_absent),
+    "writes-in-doubt": _break("zombie expiry lost_state", 12, stream_records, "decide", _writing_in_doubt),
+    "siblings-unasked": _break("forget refused_delete", 59, stream_records, "decide", _siblings_unasked),
+    "adoption-without-end": _break("adopt crash zombie", 8, adoption, "closed_tail", Tail),
     "round-without-settle": _break("crash", 1, rounds, "settle", _nothing),
-    "claim-kept": _break("lost_state failed_store zombie", 6, Intake, "_after_failure", _keep_claim),
-    "claim-before-heartbeat": _break("failed_store crash", 16, Tenure, "take", _claim_first),
+    "claim-kept": _break("lost_state failed_store zombie", 2, Intake, "_after_failure", _keep_claim),
+    "claim-before-heartbeat": _break("failed_store crash", 4, Tenure, "take", _claim_first),
     "conflict-ignored": _break("adopt zombie", 5, Round, "_put", _put_blindly),
     "late-unasked": _break("forget refused_delete", 1, DurableRecords, "find", lambda *_: {}),
     "unindexed": _break("forget refused_delete", 3, index, "write", _nothing),
-    "sealed-twice": _break("adopt zombie", 63, manifest, "write", _seal_again),
-    "rebuild-without-manifests": _break("flush", 2, rebuild, "_manifests", _none),
-    "rebuild-without-holds": _break("flush operator", 5, parked, "held_streams", _none),
+    "sealed-twice": _break("adopt zombie", 5, manifest, "write", _seal_again),
+    "rebuild-without-manifests": _break("flush", 2, checkpoint, "_manifests", _none),
+    "checkpoint-without-lanes": _break("flush", 4, checkpoint, "write", _name_unread),
+    "rebuild-without-holds": _break("flush operator", 12, parked, "held_streams", _none),
     "released-again": Break(_released_again, "operator adopt", 13),
-    "unhold-anyway": _break("operator zombie", 15, MemoryState, "unhold", _unhold_anyway),
+    "unhold-anyway": _break("operator zombie", 42, MemoryState, "unhold", _unhold_anyway),
     "unadopted": _break("crash", 1, claims, "open_claims", _none),
 }
 """Name of the rule -> how to do without it."""

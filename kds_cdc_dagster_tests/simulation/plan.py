@@ -53,6 +53,11 @@ class Plan:
     """Multiplies the chances: few faults find other things than many."""
 
     @property
+    def has_checkpoints(self) -> bool:
+        """Whether workers write checkpoints, as pruning does."""
+        return self.seed % 7 == 4
+
+    @property
     def forgets(self) -> bool:
         """Whether hot state may be lost."""
         return bool(self.faults & FORGETTING)

@@ -125,8 +125,8 @@ class SteppedState:
     def life(self) -> str | None:
         return self._steps.state("life", self._state.life)
 
-    def begin_life(self) -> str:
-        return self._steps.state("begin_life", self._state.begin_life)
+    def begin_life(self, *, is_yielding: bool = False) -> str | None:
+        return self._steps.state("begin_life", lambda: self._state.begin_life(is_yielding=is_yielding))
 
     def load(self, life: str, streams: Any, markers: Any) -> bool:
         return self._steps.state("load", lambda: self._state.load(life, streams, markers))

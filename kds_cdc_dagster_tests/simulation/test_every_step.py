@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import count
+from unittest import mock
 
 import pytest
 
+from kds_cdc_dagster.intake import adoption
 from kds_cdc_dagster_tests.simulation.baton import Actor
 from kds_cdc_dagster_tests.simulation.calm import settle_down
 from kds_cdc_dagster_tests.simulation.checks import findings
@@ -84,6 +86,20 @@ def test_s27_crash_at_every_step() -> None:
     assert walk(lambda _made, actor: actor.crash()) > STEPS_AT_LEAST
 
 
+def forget_what_is_durable(made: Site, actor: Actor) -> None:
+    """It dies, and the queue's retention ends for what it had made durable: no redelivery will tell of it."""
+    actor.crash()
+    receipts = {receipt: found.message_id for receipt, found in made.witness._deliveries.items()}
+    made.queue.acknowledge([receipt for receipt, message_id in receipts.items() if made.witness.is_covered(message_id)])
+
+
+def test_s27_adoption_alone_settles_what_a_dead_worker_left() -> None:
+    """At every step. Without its settle, streams would stay behind their own journal."""
+    assert walk(forget_what_is_durable) > STEPS_AT_LEAST
+    with mock.patch.object(adoption, "settle"), pytest.raises(AssertionError, match="committed"):
+        walk(forget_what_is_durable)
+
+
 @pytest.mark.parametrize("seconds", [VISIBILITY_SECONDS + 1, DEAD_AFTER_SECONDS + 1])
 def test_s13_a_zombie_from_every_step(seconds: float) -> None:
     """Others take its messages (and, after longer, its log) over; then it goes on to its end."""
@@ -130,3 +146,46 @@ def test_s14_a_worker_joins_at_every_step() -> None:
         go_on(actor)
 
     assert walk(join) > STEPS_AT_LEAST
+
+
+def test_s09_a_rebuild_is_taken_over_at_every_step() -> None:
+    """Whoever dies in a rebuild, the next worker waits for the lease and rebuilds; nothing is accepted before."""
+    for steps in count(1):
+        made = site()
+        go_on(life(made, "a"))
+        made.state.forget_everything()
+        made.began_at -= 1e6  # hot state was lost: one change may lie in two segments
+        send(made, Wire(60, "change", "dense", "s0", 1, "u", 4, 4), is_regular=True)
+        rebuilder = life(made, "b")
+        for _ in range(steps):
+            if not rebuilder.is_over:
+                rebuilder.step()
+        is_whole = rebuilder.is_over
+        go_on(life(made, "c"))  # at once: it waits, or finds the life finished
+        is_waiting = made.state.life() is None
+        rebuilder.crash()
+        assert not (is_waiting and is_whole)
+        settle_down(made, worker="calm")
+        assert made.findings + findings(made) == [], f"at step {steps}, before {rebuilder.where}"
+        if is_whole:
+            return
+
+
+def test_s09_of_workers_that_meet_in_a_rebuild_one_rebuilds() -> None:
+    """They take turns from every step on; one life is begun, not one each."""
+    for steps in count(1):
+        made = site()
+        first, others = life(made, "a"), [life(made, "b"), life(made, "c")]
+        for _ in range(steps):
+            if not first.is_over:
+                first.step()
+        is_whole = first.is_over
+        while not all(one.is_over for one in (first, *others)):
+            for one in (first, *others):
+                if not one.is_over:
+                    one.step()
+        settle_down(made, worker="calm")
+        assert made.state.life().startswith("00000001-"), "the first life that was begun is the one that lives"
+        assert made.findings + findings(made) == [], f"at step {steps}"
+        if is_whole:
+            return

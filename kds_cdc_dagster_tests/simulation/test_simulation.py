@@ -17,7 +17,7 @@ from kds_cdc_dagster_tests.simulation.schedule import simulate
 
 SEEDS = range(1, 161)
 """A smoke test; `make simulate SEEDS=20000` is the proof. Together these seeds have every fault."""
-SEEDS_PER_BREAK = 400
+SEEDS_PER_BREAK = 2000
 
 
 @pytest.mark.parametrize("first", SEEDS[::20])

@@ -14,6 +14,7 @@ from kds_cdc_dagster.intake.engine import GivenUp, Intake, IntakePolicy, Ports
 from kds_cdc_dagster.intake.release import park_stream, release_stream
 from kds_cdc_dagster.intake.tenure import Incumbent
 from kds_cdc_dagster.intake.tick import Ticker
+from kds_cdc_dagster.journal import checkpoint
 from kds_cdc_dagster.journal.claims import Heartbeat
 from kds_cdc_dagster_tests.simulation.baton import Actor
 from kds_cdc_dagster_tests.simulation.ports import SteppedInbox, SteppedState, SteppedStore, Steps
@@ -45,6 +46,8 @@ def worker_body(site: Site, actor: Actor) -> None:
         if site.rng.random() < 0.1:
             _operate(site, steps, ticker.intake)
         is_draining = site.rng.random() < 0.3
+        if site.plan.has_checkpoints and site.rng.random() < 0.3:
+            _write_checkpoint(ticker.intake, steps)
         report = ticker.tick(budget_seconds=2.0, wait_seconds=0.0, is_draining=is_draining)
         steps.pause(report.line())
         if site.rng.random() < 0.05:
@@ -69,6 +72,13 @@ def _operate(site: Site, steps: Steps, intake: Intake) -> None:
         steps.pause(f"operator failed: {error}")
 
 
+def _write_checkpoint(intake: Intake, steps: Steps) -> None:
+    try:
+        checkpoint.write(intake.ports.store)
+    except TransientError as error:
+        steps.pause(f"checkpoint failed: {error}")
+
+
 def _close(ticker: Ticker) -> None:
     """A clean end of a worker; the same thread goes on as its successor."""
     try:
@@ -79,11 +89,15 @@ def _close(ticker: Ticker) -> None:
 
 @contextmanager
 def counted_tokens() -> Iterator[None]:
-    """Random parts of names become counters, so that a seed repeats exactly."""
+    """Random parts of names become counters, so that a seed repeats exactly. Small histories have checkpoints, too."""
     numbers = count()
 
     def token(_: int = 0) -> str:
         return f"{next(numbers):08x}"
 
-    with mock.patch.object(claim.secrets, "token_hex", token), mock.patch.object(count_log.secrets, "token_hex", token):
+    with (
+        mock.patch.object(claim.secrets, "token_hex", token),
+        mock.patch.object(count_log.secrets, "token_hex", token),
+        mock.patch.object(checkpoint, "EVERY_BATCHES", 2),
+    ):
         yield

@@ -25,5 +25,5 @@ class Script:
         return sha1(self.text.encode(), usedforsecurity=False).hexdigest()
 
 
-LIFE, LOAD, DECIDE, SETTLE, HOLD = (Script(name) for name in ("life", "load", "decide", "settle", "hold"))
-ALL = (LIFE, LOAD, DECIDE, SETTLE, HOLD)
+LIFE, LEASE, LOAD, DECIDE, SETTLE, HOLD = map(Script, ("life", "lease", "load", "decide", "settle", "hold"))
+ALL = (LIFE, LEASE, LOAD, DECIDE, SETTLE, HOLD)

@@ -5,8 +5,7 @@
 --   heads:  {claim, slot, dense, gap policy, release, {known absent segments}}
 --   orders: stream order of each message of all calls, '' for snapshot reads
 --   late:   numbers of the messages that are declared new
--- ARGV[3] fields and ARGV[4] content hashes of the messages, 24 and 8 bytes each
--- ARGV[5] seconds that KEYS[4] lives
+-- ARGV[3] marks of the messages; ARGV[4] seconds that KEYS[4] lives
 -- Reply: for each call its record before the call, verdicts (a letter each), the hold it set or '',
 --        and doubtful segments or nil: packed one after the other.
 --
@@ -40,16 +39,41 @@ for h = 1, #heads do
   heads[h][SEGMENT] = heads[h][CLAIM] .. '/' .. string.format('%.0f', heads[h][SLOT])
 end
 
-local names, fields = {}, {}
-for i = 1, #calls / 4 do names[i] = calls[4 * i - 3] end
-for i = 1, #orders do fields[i] = field_at(i) end
+local names, tags, fields, first = {}, {}, fields_of(ARGV[3]), 1
+for c = 1, #calls, 4 do
+  names[#names + 1] = calls[c]
+  tags[#tags + 1] = tag_at(first)
+  first = first + calls[c + 2]
+end
 local records = records_of(names)
-local pending = markers_in(3, 5, fields)
 local committed = markers_in(6, #KEYS, fields)
+local pending = {} -- for each generation, newest first: its lists by tag
+for k = 3, 5 do
+  local lists = markers_in(k, k, tags)
+  pending[k] = {}
+  for t = 1, #tags do pending[k][tags[t]] = lists[t] or nil end
+end
 
-local fresh, changed = {}, {} -- what earlier calls wrote: markers by field, records by name
+local changed, written = {}, {} -- what is to be written: records by name, pending lists by tag
 local head, top, base, hold -- of the call being decided: its head, base before and now, hold in force
-local accepted = {} -- field -> hash
+local accepted, taken, marks -- field -> number, numbers in order, field -> what is pending (nil: nothing)
+
+-- What is pending of a stream: field -> content hash and segment; the newest generation wins.
+local function marks_of(tag)
+  local found = nil
+  for k = 5, 3, -1 do
+    if pending[k][tag] then
+      found = found or {}
+      local list = cmsgpack.unpack(pending[k][tag])
+      for e = 1, #list, 2 do
+        for m, field in ipairs(fields_of(list[e + 1])) do
+          found[field] = list[e + 1]:sub(32 * m - 7, 32 * m) .. list[e]
+        end
+      end
+    end
+  end
+  return found
+end
 
 -- Another row of the commit that this very call took in last.
 local function is_sibling(order)
@@ -62,16 +86,17 @@ local function is_gap(order)
 end
 
 local function accept(i, order, verdict)
-  accepted[fields[i]] = hash_at(i)
+  accepted[fields[i]] = i
+  taken[#taken + 1] = i
   if order ~= '' then base = greater(base, order) end
   return verdict
 end
 
 local function by_marker(i, order)
   local field = fields[i]
-  local known = accepted[field] or committed[i]
+  local known = accepted[field] and hash_at(accepted[field]) or committed[i]
   if known then return known == hash_at(i) and SAFE or SUSPICIOUS end
-  local mark = fresh[field] or pending[i]
+  local mark = marks and marks[field]
   if not mark then return nil end
   local segment = mark:sub(9)
   if head[ABSENT][segment] then return nil end
@@ -99,6 +124,19 @@ local function park(name)
   changed[name] = records[name]
 end
 
+-- The accepted of a call, whose `count` messages are numbered up to `last`, are pending from now on.
+local function make_pending(tag, count, last)
+  local marks = marks_at(last - count + 1, last)
+  if #taken < count then
+    for t = 1, #taken do taken[t] = marks_at(taken[t], taken[t]) end
+    marks = table.concat(taken)
+  end
+  local list = pending[4][tag] and without(pending[4][tag], accepted) or {}
+  list[#list + 1], list[#list + 2] = head[SEGMENT], marks
+  written[tag] = cmsgpack.pack(list)
+  pending[4][tag] = written[tag]
+end
+
 local packed_once = setmetatable({}, {
   __index = function(memo, text)
     memo[text] = cmsgpack.pack(text)
@@ -106,39 +144,40 @@ local packed_once = setmetatable({}, {
   end,
 })
 
-local replies, written, verdicts, i = {}, {}, {}, 0
+local replies, verdicts, i = {}, {}, 0
 for call = 1, #calls, 4 do
   local name, floor, count = calls[call], calls[call + 1], calls[call + 2]
-  local record, doubts, parked = records[name], nil, false
+  local record, tag, doubts, parked = records[name], tag_at(i + 1), nil, false
   head = heads[calls[call + 3]]
   local committed_order, _, _, held = cmsgpack.unpack(record)
   top = greater(committed_order, floor)
-  base, hold, accepted = top, head[RELEASE] and '' or held, {}
+  base, hold, accepted, taken, marks = top, head[RELEASE] and '' or held, {}, {}, marks_of(tag)
+  local is_plain = not marks and hold == '' and not head[DENSE]
   for k = 1, count do
     i = i + 1
-    local verdict, segment = by_marker(i, orders[i])
-    verdict = verdict or by_order(i, orders[i])
-    if segment then
-      doubts = doubts or {}
-      doubts[#doubts + 1] = segment
+    local order, verdict, segment = orders[i], ACCEPTED, nil
+    if is_plain and order > base and not committed[i] and not accepted[fields[i]] then -- as nearly all are
+      accepted[fields[i]], taken[#taken + 1], base = i, i, order
+    else
+      verdict, segment = by_marker(i, order)
+      verdict = verdict or by_order(i, order)
+      if segment then
+        doubts = doubts or {}
+        doubts[#doubts + 1] = segment
+      end
+      parked = parked or verdict == PARKED
     end
-    parked = parked or verdict == PARKED
     verdicts[k] = verdict
   end
   if not doubts then -- while anything is in doubt nothing at all is written
     if parked then park(name) end
-    for field, hash in pairs(accepted) do
-      local mark = hash .. head[SEGMENT]
-      fresh[field] = mark
-      written[#written + 1] = field
-      written[#written + 1] = mark
-    end
+    if #taken > 0 then make_pending(tag, count, i) end
   end
   replies[#replies + 1] = record
   replies[#replies + 1] = packed_once[table.concat(verdicts, '', 1, count)]
   replies[#replies + 1] = parked and not doubts and cmsgpack.pack(hold) or NOTHING
   replies[#replies + 1] = doubts and cmsgpack.pack(doubts) or NONE
 end
-put_markers(KEYS[4], written, ARGV[5])
+put_all(KEYS[4], written, ARGV[4])
 put_records(changed)
 return table.concat(replies)

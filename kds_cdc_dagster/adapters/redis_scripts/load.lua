@@ -1,11 +1,13 @@
 -- Rebuilt records and markers into the unfinished life; nothing is lowered, a hold on either side stays.
--- KEYS[3..5] and KEYS[6] as in settle. ARGV[2] packed: stream name, its record's ten values; ...
--- ARGV[3], ARGV[4], ARGV[5] as in settle.
+-- KEYS[3..5] and KEYS[6] as in settle. ARGV[2] packed {records, runs}:
+-- stream name, its record's ten values; ... and the runs of `commit_markers`.
+-- ARGV[3], ARGV[4] as in settle.
 
 if state_of(ARGV[1]) ~= 'begun' then return 0 end
 
 local WIDTH = 11
-local rebuilt, names = cmsgpack.unpack(ARGV[2]), {}
+local rebuilt, runs = unpack(cmsgpack.unpack(ARGV[2]))
+local names = {}
 for r = 1, #rebuilt, WIDTH do names[#names + 1] = rebuilt[r] end
 local records = records_of(names)
 
@@ -28,5 +30,5 @@ for r = 1, #rebuilt, WIDTH do
   records[name] = merged({ cmsgpack.unpack(records[name]) }, { unpack(rebuilt, r + 1, r + 10) })
 end
 put_records(records)
-commit_markers()
+commit_markers(runs)
 return 1

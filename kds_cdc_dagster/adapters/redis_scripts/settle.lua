@@ -1,13 +1,13 @@
 -- Records of durable segments: markers committed, `committed` never lowered. Repeating changes nothing.
 -- KEYS[3..5] generations of pending markers, KEYS[6] the bucket that takes the committed ones.
--- ARGV[2] packed, eight values a call: stream name, committed, row position, lineage, message id,
---         sequence number, worker, settled at (ms)
--- ARGV[3], ARGV[4] fields and content hashes of all markers; ARGV[5] seconds that KEYS[6] lives
+-- ARGV[2] packed {calls, runs}. calls, eight values each: stream name, committed, row position, lineage,
+--         message id, sequence number, worker, settled at (ms). runs: see `commit_markers`
+-- ARGV[3] marks of all records; ARGV[4] seconds that KEYS[6] lives
 
 if state_of(ARGV[1]) ~= 'finished' then return 0 end
 
 local WIDTH = 8
-local calls = cmsgpack.unpack(ARGV[2])
+local calls, runs = unpack(cmsgpack.unpack(ARGV[2]))
 local names = {}
 for c = 1, #calls, WIDTH do names[#names + 1] = calls[c] end
 local records = records_of(names)
@@ -25,5 +25,5 @@ end
 
 for c = 1, #calls, WIDTH do records[calls[c]] = settled(records[calls[c]], c) end
 put_records(records)
-commit_markers()
+commit_markers(runs)
 return 1

@@ -29,16 +29,20 @@ class Refused(Exception):
 
 
 class SourceBlock(msgspec.Struct, gc=False):
-    """The parts of Debezium's `source` that matter, unchecked: null, text or number."""
+    """The parts of Debezium's `source` that matter, unchecked: null, text or number.
+
+    First those of PostgreSQL in the order in which they come: a field that stands where it is looked for is found
+    at once.
+    """
 
     connector: Any = None
     name: Any = None
+    ts_ms: Any = None
+    snapshot: Any = None
     db: Any = None
+    sequence: Any = None
     schema: Any = None
     table: Any = None
-    snapshot: Any = None
-    ts_ms: Any = None
-    sequence: Any = None
     lsn: Any = None
     server_id: Any = None
     gtid: Any = None

@@ -6,14 +6,14 @@ Source of the rules: each connector's SourceInfo and offset comparators. What is
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
 
 from kds_cdc_dagster.core import position
 from kds_cdc_dagster.core.change import Reason
-from kds_cdc_dagster.core.contracts.body import Refused, RowMessage
+from kds_cdc_dagster.core.contracts.body import Refused, SourceBlock
 
 _SEQUENCE = msgspec.json.Decoder(tuple[str | None, str | None])
 
@@ -28,24 +28,23 @@ class Coordinates(msgspec.Struct, frozen=True, gc=False):
     """The row position orders rows, but delivery is proven by the queue's own number only."""
 
 
-def coordinates(connector: str, message: RowMessage) -> Coordinates | None:
+def coordinates(connector: str, op: str, source: SourceBlock, *, has_sequence: bool) -> Coordinates | None:
     """Coordinates of a message; None where it carries none (flattened incremental reads).
 
-    Raises Refused when they are missing where they must not be, or malformed.
+    `has_sequence`: as `RowMessage` says. Raises Refused when they are missing where they must not be, or malformed.
     """
     try:
-        found = _CONNECTORS[connector](message)
+        found = (CONNECTORS if has_sequence else _PARTIAL)[connector](op, source)
     except (ValueError, TypeError, IndexError, AttributeError) as error:
         raise Refused(Reason.MISSING_COORDINATES, f"malformed coordinates ({type(error).__name__})") from None
-    if found is None and (message.op != "r" or message.has_sequence):
+    if found is None and (op != "r" or has_sequence):
         raise Refused(Reason.MISSING_COORDINATES, f"no {connector} coordinates in the source block")
     return found
 
 
-def lineage(connector: str, message: RowMessage) -> str:
+def lineage(connector: str, op: str, source: SourceBlock) -> str:
     """What tells one server history from another: binlog base name and GTID origin; empty if unknown."""
-    source = message.source
-    if connector not in {"mysql", "mariadb"} or message.op == "r":
+    if connector not in {"mysql", "mariadb"} or op == "r":
         return ""
     return f"{source.file.rsplit('.', 1)[0]}|{_origin(source.gtid) or source.server_id}"
 
@@ -57,13 +56,9 @@ def _origin(gtid: str | None) -> str:
     return gtid.split(":", 1)[0] if ":" in gtid else gtid.rsplit("-", 1)[0]
 
 
-def _postgresql(message: RowMessage) -> Coordinates | None:
-    source = message.source
+def _postgresql(_op: str, source: SourceBlock) -> Coordinates | None:
     if source.sequence is None:
-        if source.lsn is None or message.has_sequence:
-            return None
-        lsn = _number(source.lsn)
-        return Coordinates(position.postgresql_flattened(lsn), (lsn,), is_arrival=True)
+        return None
     last_commit, own = _SEQUENCE.decode(source.sequence)
     lsn = source.lsn
     if type(lsn) is not int:
@@ -71,16 +66,21 @@ def _postgresql(message: RowMessage) -> Coordinates | None:
     return Coordinates(position.postgresql(None if last_commit is None else int(last_commit), lsn), (lsn,))
 
 
-def _binlog(message: RowMessage) -> Coordinates | None:
-    source = message.source
+def _postgresql_partial(op: str, source: SourceBlock) -> Coordinates | None:
+    if source.sequence is not None or source.lsn is None:
+        return _postgresql(op, source)
+    lsn = _number(source.lsn)
+    return Coordinates(position.postgresql_flattened(lsn), (lsn,), is_arrival=True)
+
+
+def _binlog(_op: str, source: SourceBlock) -> Coordinates | None:
     if source.file is None or source.pos is None:
         return None
     pos, row = _number(source.pos), _number(source.row or 0)
     return Coordinates(position.binlog(source.file, pos, row), (source.gtid or "", source.file, pos, row))
 
 
-def _commit_lsn(message: RowMessage) -> Coordinates | None:
-    source = message.source
+def _commit_lsn(_op: str, source: SourceBlock) -> Coordinates | None:
     if source.commit_lsn is None:
         return None
     change_lsn = None if source.change_lsn is None else position.lsn_text(source.change_lsn)
@@ -88,12 +88,11 @@ def _commit_lsn(message: RowMessage) -> Coordinates | None:
     return Coordinates(commit_lsn, (commit_lsn, change_lsn))
 
 
-def _oracle(message: RowMessage) -> Coordinates | None:
-    source = message.source
+def _oracle(op: str, source: SourceBlock) -> Coordinates | None:
     if source.lcr_position:
         found = position.lcr(source.lcr_position)
         return Coordinates(found, (found,))
-    commit_scn = source.scn if source.commit_scn is None and message.op == "r" else source.commit_scn
+    commit_scn = source.scn if source.commit_scn is None and op == "r" else source.commit_scn
     if commit_scn is None:
         return None
     place = position.oracle(_number(commit_scn), _number(source.txSeq or 0))
@@ -108,7 +107,7 @@ def _number(value: Any) -> int:
     raise TypeError("not a whole number")
 
 
-_CONNECTORS: dict[str, Callable[[RowMessage], Coordinates | None]] = {
+CONNECTORS: Mapping[str, Callable[[str, SourceBlock], Coordinates | None]] = {
     "postgresql": _postgresql,
     "mysql": _binlog,
     "mariadb": _binlog,
@@ -116,3 +115,6 @@ _CONNECTORS: dict[str, Callable[[RowMessage], Coordinates | None]] = {
     "db2": _commit_lsn,
     "oracle": _oracle,
 }
+"""Connector -> coordinates by operation and source block; on malformed ones it raises what `coordinates` catches."""
+_PARTIAL = {**CONNECTORS, "postgresql": _postgresql_partial}
+"""Of forms that may have lost PostgreSQL's `sequence`."""

@@ -47,7 +47,7 @@ def _change(message: RowMessage, delivery: Delivery, table: BoundTable, place: P
         key, scope = "", Scope(delivery.group_id, None, None)
     else:
         key, scope = _routed(message, delivery, table)
-    found = coordinates(table.connector, message)
+    found = coordinates(table.connector, op, message.source, has_sequence=message.has_sequence)
     content_hash = identity.content_hash(op, key, message.before, message.after)
     stream_position, row_position, phase, rank = _order(message, delivery, found)
     return Change(
@@ -71,9 +71,9 @@ def _change(message: RowMessage, delivery: Delivery, table: BoundTable, place: P
         row_position=row_position,
         phase=phase,
         rank=rank,
-        lineage=lineage(table.connector, message),
+        lineage=lineage(table.connector, op, message.source),
         is_snapshot_start=op == _READ and message.source.snapshot == "first",
-        occurred_at_ms=_milliseconds(message.source.ts_ms),
+        occurred_at_ms=milliseconds(message.source.ts_ms),
     )
 
 
@@ -111,7 +111,8 @@ def _identifying(message: RowMessage, found: Coordinates | None, content_hash: s
     return (*(found.identity if found is not None else (str(message.source.ts_ms),)), content_hash)
 
 
-def _milliseconds(value: object) -> int | None:
+def milliseconds(value: object) -> int | None:
+    """A time of a source block, which may be text (CloudEvents); None if it is none."""
     if type(value) is int:
         return value
     if isinstance(value, int) or (isinstance(value, str) and value.isdecimal()):

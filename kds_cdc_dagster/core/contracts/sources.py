@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from kds_cdc_dagster.core.catalogue import Catalogue, Source
@@ -81,9 +81,11 @@ class Sources:
         connector, name = block.connector or "", block.name or ""
         if not is_partial and not (connector and name):
             raise Refused(Reason.MISSING_FIELD, "source.connector or source.name is missing")
-        found = self._found.get((connector, name), ())
+        found: Sequence[Source] = self._found.get((connector, name), ())
+        if len(found) > 1 and block.db:  # connectors of one name, each for a database of its own
+            found = [source for source in found if source.database == block.db]
         if len(found) != 1:
-            which = "several sources" if found else "no source"
+            which = "several sources" if len(found) > 1 else "no source"
             raise Refused(Reason.UNKNOWN_SOURCE, f"{which} in the catalogue for connector {connector}, name {name}")
         return found[0]
 

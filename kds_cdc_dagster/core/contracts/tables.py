@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, NamedTuple
 
@@ -28,13 +28,13 @@ class Word:
     """A column that routes rows, as text. There are few accounts and stores, so answers are kept."""
 
     def __init__(self, name: str, decode: Decoder) -> None:
-        self._name = name
+        self.name = name
         self._decode = decode
         self._known: dict[object, str | None] = {}
 
     def of(self, image: Mapping[str, Any], *, has_fillers: bool) -> str | None:
         """The text; None where the image does not really have the column. Raises Refused."""
-        value = image.get(self._name)
+        value = image.get(self.name)
         if type(value) is not str:
             return None if value is None or (has_fillers and value == 0) else self._text(value)
         if value in self._known:
@@ -120,11 +120,7 @@ class BoundTable:
 
     def key(self, image: Mapping[str, Any], columns: Columns) -> str:
         """Canonical JSON array of the decoded key. Raises Refused."""
-        if len(columns.key) == 1:  # by far the most keys: no list is made for them
-            ((name, decode),) = columns.key
-            only = _key_value(image.get(name), name, decode)
-            return f"[{only}]" if type(only) is int else canonical((only,))
-        return canonical([_key_value(image.get(name), name, decode) for name, decode in columns.key])
+        return key_text([image.get(name) for name, _ in columns.key], columns)
 
     def scope(self, image: Mapping[str, Any], columns: Columns, delivery: Delivery, *, has_fillers: bool) -> Scope:
         """Stream, account and store. `has_fillers`: zeros and empty texts may be invented."""
@@ -143,13 +139,22 @@ def folded(names: Mapping[str, Any], source: Source) -> Mapping[str, Any]:
     return {name.lower(): value for name, value in names.items()} if source.connector in FOLDED else names
 
 
+def key_text(values: Sequence[object], columns: Columns) -> str:
+    """Canonical JSON array of the decoded key, of its values in catalogue order. Raises Refused."""
+    if len(values) == 1:  # by far the most keys: no list is made for them
+        ((name, decode),) = columns.key
+        only = _key_value(values[0], name, decode)
+        return f"[{only}]" if type(only) is int else canonical((only,))
+    return canonical([_key_value(v, name, decode) for v, (name, decode) in zip(values, columns.key, strict=True)])
+
+
 def _key_value(value: object, name: str, decode: Decoder) -> object:
     if value is None:
         raise Refused(Reason.MISSING_KEY, f"key column {name} is missing or null")
     if isinstance(value, str) and "\0" in value:
         raise Refused(Reason.UNDECODABLE_KEY, f"column {name}: NUL in a key")
     try:
-        decoded = decode(_exact(value))
+        decoded = decode(_exact(value) if type(value) is msgspec.Raw else value)
     except Undecodable as error:
         raise Refused(Reason.UNDECODABLE_KEY, str(error)) from None
     if decoded is None or decoded is UNAVAILABLE:

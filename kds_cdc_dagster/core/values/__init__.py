@@ -9,7 +9,7 @@ from __future__ import annotations
 from kds_cdc_dagster.core.values.decoder import UNAVAILABLE, Unavailable, compile_decoder
 from kds_cdc_dagster.core.values.encoding import Declared, Encoding, declared_type, encoding_of
 from kds_cdc_dagster.core.values.logical import LogicalType, logical_types
-from kds_cdc_dagster.core.values.target import Oversize, TargetType, Undecodable, json_text, target_type
+from kds_cdc_dagster.core.values.target import Oversize, TargetType, Undecodable, json_lines, json_text, target_type
 
 __all__ = [
     "UNAVAILABLE",
@@ -23,6 +23,7 @@ __all__ = [
     "compile_decoder",
     "declared_type",
     "encoding_of",
+    "json_lines",
     "json_text",
     "logical_types",
     "target_type",

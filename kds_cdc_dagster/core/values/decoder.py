@@ -12,7 +12,16 @@ from kds_cdc_dagster.core.catalogue import Column, Source
 from kds_cdc_dagster.core.values.encoding import Encoding, encoding_of
 from kds_cdc_dagster.core.values.logical import LogicalType
 from kds_cdc_dagster.core.values.reader import reader
-from kds_cdc_dagster.core.values.target import NUL, UUID, TargetType, Undecodable, fitter, integer_range, target_type
+from kds_cdc_dagster.core.values.target import (
+    NUL,
+    UUID,
+    TargetType,
+    Undecodable,
+    fitter,
+    integer_range,
+    json_text,
+    target_type,
+)
 
 Decoder = Callable[[object], object]
 
@@ -46,6 +55,13 @@ class Unavailable:
         self._map = {self.text: self.text}
         self._map_text = f'{{"{self.text}":"{self.text}"}}'
         self._length = len(self._map_text)
+
+    def parts_of_lists(self) -> tuple[bytes, ...]:
+        """One of these stands in `json_lines` of any values among which `matches` takes a list or a mapping."""
+        *texts, numbers = self._lists
+        # 95 may come as 95.0 or 9.5E+1, and true is 1.
+        first = f"[{str(numbers[0])[0]}" if numbers and int(numbers[0]) > 1 else "["
+        return tuple(part.encode() for part in (*map(json_text, texts), json_text(self._map), first))
 
     def matches(self, value: object) -> bool:
         """Whether `value` stands for "not in this change"."""

@@ -8,7 +8,7 @@ never cuts a text and never wraps a number: what does not fit is Undecodable.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Context, Decimal, Inexact, InvalidOperation
 from functools import lru_cache, partial
@@ -84,6 +84,11 @@ def without_nul(text: str) -> str:
 def json_text(value: object) -> str:
     """Compact JSON text of a decoded value, numbers exact."""
     return _JSON.encode(value).decode()
+
+
+def json_lines(values: Sequence[object]) -> bytes:
+    """`json_text` of each value in UTF-8, each followed by a line feed, which stands nowhere else."""
+    return _JSON.encode_lines(values)
 
 
 def integer_range(kind: str) -> tuple[int, int]:

@@ -1,0 +1,45 @@
+"""Settings: what is wrong is named, all of it at once."""
+
+from __future__ import annotations
+
+import os
+from unittest import mock
+
+import pytest
+
+from kds_cdc_dagster.errors import SettingsError
+from kds_cdc_dagster.settings import Settings, read_settings
+
+
+def read(**variables: str) -> Settings:
+    """Settings of a process with these variables and no others of ours."""
+    bare = {name: value for name, value in os.environ.items() if not name.startswith("KDS_CDC_")}
+    mine = {f"KDS_CDC_{name.upper()}": value for name, value in variables.items()}
+    with mock.patch.dict(os.environ, {**bare, **mine}, clear=True):
+        return read_settings()
+
+
+def test_the_aws_profile_names_everything_that_is_missing() -> None:
+    """One error, not one per start."""
+    with pytest.raises(SettingsError) as refused:
+        read(profile="aws")
+    for name in ("SQS_QUEUE_URL", "S3_BUCKET", "REDIS_URL", "REDSHIFT_HOST"):
+        assert f"KDS_CDC_{name}" in str(refused.value)
+    assert "WORKGROUP" not in str(refused.value)
+
+
+def test_what_is_given_is_not_missing() -> None:
+    """And each way to reach Redshift needs its own name."""
+    given = {"sqs_queue_url": "https://q", "s3_bucket": "b", "redis_url": "redis://r"}
+    for iam, name in (("off", "HOST"), ("serverless", "WORKGROUP"), ("provisioned", "CLUSTER")):
+        with pytest.raises(SettingsError, match=f"KDS_CDC_REDSHIFT_{name}: not set, but needed"):
+            read(profile="aws", redshift_iam=iam, **given)
+    assert read(profile="aws", redshift_host="h", **given).warehouse == "redshift"
+
+
+def test_the_journal_outlives_the_oldest_redelivery_by_default() -> None:
+    """Queue and dead-letter queue as the template makes them, one after the other."""
+    defaults = Settings()
+    assert defaults.journal_days > defaults.queue_retention_days + defaults.dead_letter_retention_days
+    with pytest.raises(SettingsError, match="KDS_CDC_JOURNAL_DAYS must exceed queue_retention_days"):
+        read(journal_days="14")
