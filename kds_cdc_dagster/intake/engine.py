@@ -19,6 +19,7 @@ from kds_cdc_dagster.intake.adoption import Adoption, IsGone
 from kds_cdc_dagster.intake.count_log import write_counts
 from kds_cdc_dagster.intake.doubts import DurableRecords, Resolver
 from kds_cdc_dagster.intake.judge import Judge
+from kds_cdc_dagster.intake.parts import Ahead
 from kds_cdc_dagster.intake.rebuild import rebuild
 from kds_cdc_dagster.intake.round import Round, RoundResult
 from kds_cdc_dagster.intake.sealing import OpenBatch, seal
@@ -64,7 +65,14 @@ class Intake:
     """One worker's intake."""
 
     def __init__(
-        self, ports: Ports, policy: IntakePolicy, *, parser: Parser, catalogue: Catalogue, is_gone: IsGone
+        self,
+        ports: Ports,
+        policy: IntakePolicy,
+        *,
+        parser: Parser,
+        catalogue: Catalogue,
+        is_gone: IsGone,
+        ahead: Ahead | None = None,
     ) -> None:
         self.ports = ports
         self.policy = policy
@@ -76,9 +84,15 @@ class Intake:
             catalogue=catalogue,
             state=ports.state,
             store=ports.store,
-            judge=Judge(state=ports.state, resolver=self.resolver, durable=DurableRecords(ports.store)),
+            judge=Judge(
+                state=ports.state,
+                resolver=self.resolver,
+                durable=DurableRecords(ports.store),
+                executor=ahead.executor if ahead else None,
+            ),
             clock=ports.clock,
             worker=self.worker,
+            ahead=ahead,
         )
         self._adoption = Adoption(
             store=ports.store,
