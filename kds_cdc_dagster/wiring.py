@@ -22,7 +22,6 @@ from kds_cdc_dagster.core.contracts import Limits, Parser
 from kds_cdc_dagster.intake.collect import Collector, DirectCollector, RoundLimits
 from kds_cdc_dagster.intake.engine import Intake, IntakePolicy, Ports
 from kds_cdc_dagster.intake.liveness import Liveness
-from kds_cdc_dagster.intake.parts import ahead
 from kds_cdc_dagster.intake.tenure import Incumbent
 from kds_cdc_dagster.intake.tick import Ticker
 from kds_cdc_dagster.load.layout import Schemas
@@ -125,14 +124,7 @@ class Pipeline:
         incumbent = policy.incumbent
         dead_after = self.settings.dead_after_seconds
         liveness = Liveness(incumbent.host, incumbent.process_id, self._started_at, dead_after)
-        return Intake(
-            ports,
-            policy,
-            parser=self.parser,
-            catalogue=self.catalogue,
-            is_gone=liveness.is_gone,
-            ahead=ahead() if self.settings.state == "redis" else None,
-        )
+        return Intake(ports, policy, parser=self.parser, catalogue=self.catalogue, is_gone=liveness.is_gone)
 
     def _collector(self) -> Collector:
         s = self.settings

@@ -19,7 +19,6 @@ from kds_cdc_dagster.intake.adoption import Adoption, IsGone
 from kds_cdc_dagster.intake.count_log import write_counts
 from kds_cdc_dagster.intake.doubts import DurableRecords, Resolver
 from kds_cdc_dagster.intake.judge import Judge
-from kds_cdc_dagster.intake.parts import Ahead
 from kds_cdc_dagster.intake.rebuild import rebuild
 from kds_cdc_dagster.intake.round import Round, RoundResult
 from kds_cdc_dagster.intake.sealing import OpenBatch, seal
@@ -65,14 +64,7 @@ class Intake:
     """One worker's intake."""
 
     def __init__(
-        self,
-        ports: Ports,
-        policy: IntakePolicy,
-        *,
-        parser: Parser,
-        catalogue: Catalogue,
-        is_gone: IsGone,
-        ahead: Ahead | None = None,
+        self, ports: Ports, policy: IntakePolicy, *, parser: Parser, catalogue: Catalogue, is_gone: IsGone
     ) -> None:
         self.ports = ports
         self.policy = policy
@@ -84,15 +76,9 @@ class Intake:
             catalogue=catalogue,
             state=ports.state,
             store=ports.store,
-            judge=Judge(
-                state=ports.state,
-                resolver=self.resolver,
-                durable=DurableRecords(ports.store),
-                executor=ahead.executor if ahead else None,
-            ),
+            judge=Judge(state=ports.state, resolver=self.resolver, durable=DurableRecords(ports.store)),
             clock=ports.clock,
             worker=self.worker,
-            ahead=ahead,
         )
         self._adoption = Adoption(
             store=ports.store,

@@ -7,7 +7,6 @@ more knowledge, so accepted changes stay accepted.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Executor, Future, wait
 
 from kds_cdc_dagster.core.change import Flag
 from kds_cdc_dagster.core.decide import DecideCall, DecideReply, GapPolicy
@@ -36,58 +35,35 @@ TURNS_MAX = 1_000
 class Judge:
     """Decides all streams of one round under one claim."""
 
-    def __init__(
-        self, *, state: StateStore, resolver: Resolver, durable: DurableRecords, executor: Executor | None = None
-    ) -> None:
+    def __init__(self, *, state: StateStore, resolver: Resolver, durable: DurableRecords) -> None:
         self._state = state
         self._resolver = resolver
         self._durable = durable
-        self._executor = executor
-        self._asked: list[tuple[Sequence[StreamWork], Future[list[DecideReply]]]] = []
         self._held: set[tuple[str, int, str, str]] = set()
         """(life, epoch, source, stream) that this worker has already held for its source."""
 
-    def begin(
-        self, *, life: str, segment: SegmentId, floors: Mapping[tuple[str, str], str], is_release: bool = False
+    def judge(
+        self,
+        works: Sequence[StreamWork],
+        *,
+        life: str,
+        segment: SegmentId,
+        floors: Mapping[tuple[str, str], str],
+        is_release: bool = False,
     ) -> None:
-        """Begin a round, once nothing that an earlier, failed one has asked for is under way."""
-        wait([future for _, future in self._asked])
-        self._asked = []
+        """Give every item of every stream its outcome. Raises LineageBroken and the state's errors."""
         self._life = life
         self._segment = segment
         self._floors = floors
         self._is_release = is_release
-
-    def ask_ahead(self, works: Sequence[StreamWork]) -> None:
-        """Ask the state store about streams that are whole, while the rest of the round is parsed.
-
-        The same first question that `judge` would ask. Needs an executor.
-        """
-        early = [work for work in works if work.is_group and not work.source_hold]
-        if self._executor is not None and early:
-            calls = [self._call(work) for work in early]
-            self._asked.append((early, self._executor.submit(self._state.decide, self._life, calls)))
-
-    def judge(self, works: Sequence[StreamWork]) -> None:
-        """Give every item of every stream its outcome. Raises LineageBroken and the state's errors."""
         self._hold_streams(works)
-        undecided = self._answered(works)
+        undecided = list(works)
         for _ in range(TURNS_MAX):
             if not undecided:
                 return
-            replies = self._state.decide(self._life, [self._call(work) for work in undecided])
+            replies = self._state.decide(life, [self._call(work) for work in undecided])
             undecided = self._after(undecided, replies)
-        raise InvariantBroken("a round's decision does not end", segment=self._segment)
-
-    def _answered(self, works: Sequence[StreamWork]) -> list[StreamWork]:
-        """Take the answers to what was asked ahead; the streams that are still to be decided."""
-        if not self._asked:
-            return list(works)
-        wait([future for _, future in self._asked])  # also when one of them failed: nothing goes on behind our back
-        early = {id(work) for asked, _ in self._asked for work in asked}
-        replies = [reply for _, future in self._asked for reply in future.result()]
-        again = self._after([work for asked, _ in self._asked for work in asked], replies)
-        return [*again, *(work for work in works if id(work) not in early)]
+        raise InvariantBroken("a round's decision does not end", segment=segment)
 
     def _hold_streams(self, works: Sequence[StreamWork]) -> None:
         """Streams of a source under a lineage hold are held one by one, so that every worker parks them."""

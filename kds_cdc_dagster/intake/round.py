@@ -8,9 +8,8 @@ new claim.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
 
 from kds_cdc_dagster.core.catalogue import Catalogue
 from kds_cdc_dagster.core.change import Change, Delivery, Outcome, Rejection
@@ -20,7 +19,6 @@ from kds_cdc_dagster.intake import counts as names
 from kds_cdc_dagster.intake.claim import Claim
 from kds_cdc_dagster.intake.item import Item, segment_columns
 from kds_cdc_dagster.intake.judge import Judge
-from kds_cdc_dagster.intake.parts import Ahead, parts_of
 from kds_cdc_dagster.intake.settling import Content, settle, slices_of
 from kds_cdc_dagster.intake.stream_work import StreamWork
 from kds_cdc_dagster.journal import keys, segment
@@ -66,9 +64,7 @@ class Round:
         judge: Judge,
         clock: Clock,
         worker: str,
-        ahead: Ahead | None = None,
     ) -> None:
-        self._ahead = ahead
         self._parser = parser
         self._catalogue = catalogue
         self._state = state
@@ -94,14 +90,9 @@ class Round:
         """
         received_ms = int(self._clock.now() * 1000)
         controls: Counter[str] = Counter()
-        items: list[Item] = []
-        works: dict[tuple[str, str], StreamWork] = {}
-        self._judge.begin(life=life, segment=claim.segment, floors=claim.floors, is_release=is_release)
-        for part in self._parts(deliveries):
-            found = self._parse(part, received_ms, controls)
-            items += found
-            self._judge.ask_ahead(self._sort(found, works, epochs))
-        self._judge.judge(list(works.values()))
+        items = self._parse(deliveries, received_ms, controls)
+        works = self._works(items, epochs)
+        self._judge.judge(works, life=life, segment=claim.segment, floors=claim.floors, is_release=is_release)
         tally = _tally(items, controls, names.RELEASE if is_release else "")
         kept = [item for item in items if item.outcome is not Outcome.SAFE_DUPLICATE]
         written = self._write(kept, claim, names.total(carried, tally)) if kept else None
@@ -116,9 +107,6 @@ class Round:
                 now=self._clock.now(),
             )
         return RoundResult(tally, [delivery.receipt for delivery in deliveries], written)
-
-    def _parts(self, deliveries: Sequence[Delivery]) -> Iterable[Sequence[Delivery]]:
-        return [deliveries] if self._ahead is None else parts_of(deliveries, self._ahead.part_messages)
 
     def _parse(self, deliveries: Sequence[Delivery], received_ms: int, controls: Counter[str]) -> list[Item]:
         items = []
@@ -135,11 +123,8 @@ class Round:
             items.append(item)
         return items
 
-    def _sort(
-        self, items: Sequence[Item], works: dict[tuple[str, str], StreamWork], epochs: dict[str, SourceEpoch]
-    ) -> list[StreamWork]:
-        """Add the items to their streams; returns the streams that are new."""
-        new = []
+    def _works(self, items: Sequence[Item], epochs: dict[str, SourceEpoch]) -> list[StreamWork]:
+        works: dict[tuple[str, str], StreamWork] = {}
         for item in items:
             change = item.change
             if change is None:
@@ -147,9 +132,8 @@ class Round:
             work = works.get((change.source, change.stream))
             if work is None:
                 work = works[change.source, change.stream] = self._new_work(change, epochs)
-                new.append(work)
             work.items.append(item)
-        return new
+        return list(works.values())
 
     def _new_work(self, change: Change, epochs: dict[str, SourceEpoch]) -> StreamWork:
         epoch = epochs.get(change.source, SourceEpoch())
@@ -157,12 +141,11 @@ class Round:
 
     def _write(self, kept: Sequence[Item], claim: Claim, tally: dict[str, int]) -> Written:
         columns = segment_columns(kept)
-        encoding = self._meanwhile(segment.encode, columns, tally)
-        content, slices = Content(columns), slices_of(columns)
-        body = encoding()
+        body = segment.encode(columns, tally)
         id_ = claim.segment
         self._put(keys.segment(id_), body)
         claim.next_slot += 1
+        content = Content(columns)
         _raise_floors(claim, content)
         return Written(
             id_,
@@ -171,14 +154,8 @@ class Round:
             len(body),
             kept[0].received_at_ms,
             kept[-1].received_at_ms,
-            slices,
+            slices_of(columns),
         )
-
-    def _meanwhile(self, call: Callable[..., bytes], *arguments: object) -> Callable[[], bytes]:
-        """Start a call that needs nobody; the answer is there when asked for."""
-        if self._ahead is None:
-            return partial(call, *arguments)
-        return self._ahead.executor.submit(call, *arguments).result
 
     def _put(self, key: str, body: bytes) -> None:
         """Create-only put; one's own bytes already there are success, anything else is a death sentence."""

@@ -53,11 +53,6 @@ class StreamWork:
     """identity -> what the durable records said."""
     reply: DecideReply | None = None
 
-    @property
-    def is_group(self) -> bool:
-        """Whether the stream is a message group: all of it comes in that group."""
-        return self.source.stream.from_ == "group"
-
 
 def reply_of(work: StreamWork) -> DecideReply:
     """The state store's last answer. Raises InvariantBroken before the first."""

@@ -21,7 +21,6 @@ from kds_cdc_dagster.demo.oracle import differences
 from kds_cdc_dagster.intake.collect import DirectCollector, RoundLimits
 from kds_cdc_dagster.intake.counts import ACCEPTED
 from kds_cdc_dagster.intake.engine import Intake, IntakePolicy, Ports
-from kds_cdc_dagster.intake.parts import ahead
 from kds_cdc_dagster.intake.tenure import Incumbent
 from kds_cdc_dagster.journal import outbox
 from kds_cdc_dagster.journal.manifest import Manifest
@@ -92,7 +91,6 @@ def open_intake(
         parser=Parser(catalogue, Limits(5, 1 << 20, frozenset({"debezium"}))),
         catalogue=catalogue,
         is_gone=lambda _heartbeat, _now: False,
-        ahead=ahead() if redis_url else None,
     )
     intake.ready()
     return IntakeSite(intake, queue, state, store)

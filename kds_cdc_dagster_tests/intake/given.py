@@ -21,7 +21,6 @@ from kds_cdc_dagster.core.position import EPOCH_DIGITS
 from kds_cdc_dagster.intake.audit import audit
 from kds_cdc_dagster.intake.collect import DirectCollector, RoundLimits
 from kds_cdc_dagster.intake.engine import Intake, IntakePolicy, Ports
-from kds_cdc_dagster.intake.parts import Ahead
 from kds_cdc_dagster.intake.tenure import Incumbent
 from kds_cdc_dagster.intake.tick import Ticker, TickReport
 from kds_cdc_dagster.journal import keys, segment
@@ -52,7 +51,6 @@ class Given:
         document["sources"] = [one | ({"on": policies} if one["id"] == "mock" else {}) for one in document["sources"]]
         self._catalogue = Catalogue.model_validate(document)
         self._sends = 0
-        self.ahead: Ahead | None = None
 
     def worker(self, name: str, *, is_gone: Callable[[Heartbeat, float], bool] | None = None) -> Ticker:
         """A fresh worker. By default it adopts logs that were abandoned or not heard of for a while."""
@@ -61,14 +59,7 @@ class Given:
             Incumbent(worker=name, host="h", process_id=1, heartbeat_seconds=5.0), self._batch, VISIBILITY_SECONDS, 15.0
         )
         parser = Parser(self._catalogue, Limits(5, 1 << 20, frozenset({"kds-cdc-mock/v1"})))
-        intake = Intake(
-            ports,
-            policy,
-            parser=parser,
-            catalogue=self._catalogue,
-            is_gone=is_gone or is_old,
-            ahead=self.ahead,
-        )
+        intake = Intake(ports, policy, parser=parser, catalogue=self._catalogue, is_gone=is_gone or is_old)
         return Ticker(intake, DirectCollector(self.queue, self.clock, RoundLimits(1000, 1 << 30, 0.0)))
 
     # --- traffic -----------------------------------------------------------------------------

@@ -58,11 +58,6 @@ class Plan:
         return self.seed % 7 == 4
 
     @property
-    def has_parts(self) -> bool:
-        """Whether rounds are asked about part by part, as large ones are."""
-        return self.seed % 5 == 0
-
-    @property
     def forgets(self) -> bool:
         """Whether hot state may be lost."""
         return bool(self.faults & FORGETTING)

@@ -11,13 +11,11 @@ from kds_cdc_dagster.errors import StateNotReady, TransientError
 from kds_cdc_dagster.intake import claim, count_log
 from kds_cdc_dagster.intake.collect import DirectCollector, RoundLimits
 from kds_cdc_dagster.intake.engine import GivenUp, Intake, IntakePolicy, Ports
-from kds_cdc_dagster.intake.parts import Ahead
 from kds_cdc_dagster.intake.release import park_stream, release_stream
 from kds_cdc_dagster.intake.tenure import Incumbent
 from kds_cdc_dagster.intake.tick import Ticker
 from kds_cdc_dagster.journal import checkpoint
 from kds_cdc_dagster.journal.claims import Heartbeat
-from kds_cdc_dagster_tests.at_once import AtOnce
 from kds_cdc_dagster_tests.simulation.baton import Actor
 from kds_cdc_dagster_tests.simulation.ports import SteppedInbox, SteppedState, SteppedStore, Steps
 from kds_cdc_dagster_tests.simulation.site import DEAD_AFTER_SECONDS, VISIBILITY_SECONDS, Site
@@ -36,14 +34,7 @@ def ticker_of(site: Site, worker: str, steps: Steps) -> Ticker:
     incumbent = Incumbent(worker=worker, host="host", process_id=1, heartbeat_seconds=5.0)
     policy = IntakePolicy(incumbent, site.plan.batch, VISIBILITY_SECONDS, safety_seconds=5.0)
     parser = WireParser(site.plan.receives_max)
-    intake = Intake(
-        ports,
-        policy,
-        parser=parser,
-        catalogue=site.plan.catalogue,
-        is_gone=is_gone,
-        ahead=Ahead(AtOnce(), part_messages=2) if site.plan.has_parts else None,
-    )
+    intake = Intake(ports, policy, parser=parser, catalogue=site.plan.catalogue, is_gone=is_gone)
     return Ticker(intake, DirectCollector(ports.inbox, ports.clock, LIMITS))
 
 
