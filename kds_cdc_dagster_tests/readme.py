@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 from pydantic import SecretStr
 
-from kds_cdc_dagster.settings import _AWS, PREFIX, Settings
+from kds_cdc_dagster.settings import AWS, PREFIX, Settings
 
 README = Path(__file__).parents[1] / "README.md"
 BEGIN, END = "<!-- settings:begin -->", "<!-- settings:end -->"
@@ -19,7 +19,7 @@ def settings_table() -> str:
     for name, field in Settings.model_fields.items():
         default = field.get_default(call_default_factory=False)
         shown = "user data dir" if name == "home" else _shown(default)
-        aws = _shown(_AWS[name]) if name in _AWS else ""
+        aws = _shown(AWS[name]) if name in AWS else ""
         rows.append(f"| `{PREFIX}{name.upper()}` | {shown} | {aws} | {_meaning(field)} |")
     return "\n".join(rows)
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from unittest import mock
 
 import pytest
 
 from kds_cdc_dagster.errors import SettingsError
+from kds_cdc_dagster.ports import Message
 from kds_cdc_dagster.settings import Settings, read_settings
+from kds_cdc_dagster.wiring import Pipeline
 
 
 def read(**variables: str) -> Settings:
@@ -43,3 +46,20 @@ def test_the_journal_outlives_the_oldest_redelivery_by_default() -> None:
     assert defaults.journal_days > defaults.queue_retention_days + defaults.dead_letter_retention_days
     with pytest.raises(SettingsError, match="KDS_CDC_JOURNAL_DAYS must exceed queue_retention_days"):
         read(journal_days="14")
+
+
+@pytest.mark.parametrize(("variables", "is_synced"), [({}, True), ({"store_fsync": "off"}, False)])
+def test_a_power_cut_takes_nothing_by_default(
+    variables: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_synced: bool
+) -> None:
+    """What is put and sent is on the disk unless a setting says that it need not be: store and queue alike."""
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", synced.append)
+    parts = Pipeline(read(home=str(tmp_path), **variables))
+    parts.store.create("journal/c/1", b"x")
+    assert bool(synced) == is_synced
+    turn = mock.Mock(wraps=parts.outbound._file.turn)  # type: ignore[attr-defined]
+    monkeypatch.setattr(parts.outbound._file, "turn", turn)  # type: ignore[attr-defined]
+    parts.outbound.send([Message("a", "g", "d")])
+    turn.assert_called_once_with(is_synced=is_synced)
+    parts.close()

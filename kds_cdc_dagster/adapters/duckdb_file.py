@@ -79,6 +79,7 @@ class DuckdbFile:
         self._connection, self._gate = connection, gate
         # No daemon: Python would end it in the middle of a checkpoint.
         threading.Thread(target=self._watch, args=(connection,), name="duckdb-file").start()
+        connection.execute("SET enable_progress_bar = false")  # it would draw into a run's log
         return connection
 
     def _connected(self, until: float, lock: str) -> duckdb.DuckDBPyConnection:

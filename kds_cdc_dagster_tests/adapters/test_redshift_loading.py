@@ -87,6 +87,8 @@ def test_rs01_loads_that_commit_together_survive_1023(site: Site) -> None:
     loader = loading(site)
     for at, table in enumerate(tables):
         loader.stage(f"b-{17 + at}", table.emitted)
+    # The lock's table is there: making it side by side may cost a repetition of its own, which is not counted here.
+    loader.warehouse.run(lambda _: None, lock=loader.layout.lock)
     site.redshift.faults.fail("^commit", times=3)
     site.redshift.faults.fail("^INSERT INTO ops.load_ledger", faults.CONFLICT)
     is_over = threading.Event()
@@ -97,18 +99,21 @@ def test_rs01_loads_that_commit_together_survive_1023(site: Site) -> None:
     for worker in workers:
         worker.start()
     for worker in workers:
-        worker.join(60)
+        worker.join()
     is_over.set()
-    dashboard.join(10)
+    dashboard.join()
     assert sorted(batch for batch, *_ in applied(loader)) == ["b-17", "b-18"]
     assert loader.view().keys() == {0, 1}
     assert seen == sorted(seen)
+    assert seen[-1] == 2
     assert len(site.waits) == 4
 
 
 def _read_until(site: Site, is_over: threading.Event, seen: list[int]) -> None:
     with closing(connect(site.redshift, is_autocommit=True)) as connection, connection.cursor() as cursor:
-        while not is_over.is_set():
+        is_last = False
+        while not is_last:
+            is_last = is_over.is_set()
             cursor.execute("SELECT COUNT(*) FROM curated.dish")
             seen.extend(count for (count,) in cursor.fetchall())
 
@@ -196,7 +201,7 @@ def test_s21_merges_side_by_side_converge(site: Site) -> None:
     for worker in workers:
         worker.start()
     for worker in workers:
-        worker.join(60)
+        worker.join()
     assert sum(isinstance(report, MergeReport) and report.is_repeat for report in reports) == len(names)
     assert len(applied(loader)) == len(names)
     assert loader.view() == table.rows

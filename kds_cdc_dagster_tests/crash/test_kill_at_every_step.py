@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,9 @@ EFFECTS = {
     *(f"inbox.{verb}" for verb in ("receive", "acknowledge")),
     "warehouse.run",
 }
+
+SIDE_BY_SIDE = 3
+"""Plans at once: each waits most of its time for messages of the killed process to become visible again."""
 
 BY_CHANCE = "store.create counts:"
 """Counts get an object of their own only if a tick ends in a round without a segment: as receives happen to fall."""
@@ -62,19 +66,24 @@ def _plans(steps: list[str]) -> list[str]:
     return plans
 
 
+@pytest.mark.e2e
 @pytest.mark.timeout(900)
 def test_s27_killed_at_any_step_everything_is_taken_once(steps: list[str], tmp_path: Path) -> None:
     """After a kill -9 anywhere and a restart, curated equals the oracle and no change is in two segments."""
     plans = _plans(steps)
     assert len(plans) > 30, "the plan must cover the path"
-    for number, plan in enumerate(plans):
-        home = tmp_path / str(number)
-        home.mkdir()
-        traffic = _published(home)
-        is_killed = work(home, {killing.PLAN: plan}) == -9
-        assert is_killed or plan.startswith(BY_CHANCE), f"{plan}: the process was not killed"
-        assert work(home) == 0, plan
-        _check(home, traffic, plan)
+    homes = [tmp_path / str(number) for number in range(len(plans))]
+    with ThreadPoolExecutor(SIDE_BY_SIDE) as workers:
+        assert sum(1 for _ in workers.map(_killed_and_restarted, homes, plans)) == len(plans)
+
+
+def _killed_and_restarted(home: Path, plan: str) -> None:
+    home.mkdir()
+    traffic = _published(home)
+    is_killed = work(home, {killing.PLAN: plan}) == -9
+    assert is_killed or plan.startswith(BY_CHANCE), f"{plan}: the process was not killed"
+    assert work(home) == 0, plan
+    _check(home, traffic, plan)
 
 
 def _check(home: Path, traffic: Traffic, plan: str) -> None:

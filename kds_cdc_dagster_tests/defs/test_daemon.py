@@ -22,7 +22,7 @@ def test_s37_daemon_and_code_server_killed_at_any_moment_lose_and_double_nothing
 ) -> None:
     """Killed right after acknowledging, between ticks and in the middle of a run: every batch loads, each once."""
     quick = {"tick_seconds": 2, "batch_age_seconds": 1, "visibility_seconds": 10, "safety_seconds": 2}
-    site = Site(tmp_path, monkeypatch, intake="on", linger_seconds=0, **quick)
+    site = Site(tmp_path, monkeypatch, intake="on", linger_seconds=0, store_fsync="on", **quick)
     kitchens = Kitchens()
 
     def send(name: str) -> None:

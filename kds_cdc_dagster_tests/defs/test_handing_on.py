@@ -153,7 +153,8 @@ def test_attempts_are_bounded_and_the_batch_is_then_shown(site: Site) -> None:
     failed: their processes died, of which more are allowed.
     """
     batch = sealed(site.parts.store, 1)
-    job = definitions().resolve_job_def(names.BATCH_JOB)
+    wanted = {dg.AssetKey(["raw", "station"])}  # a run plans every asset that it is for: one says as much as all
+    job = definitions().resolve_job_def(names.BATCH_JOB).get_subset(asset_selection=wanted)
     with site.instance() as instance:
         runs = DagsterRuns(instance, time.time())
         for attempt in range(1, site.parts.settings.run_attempts_max * DEATHS_PER_FAILURE + 1):
