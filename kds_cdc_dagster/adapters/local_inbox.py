@@ -58,6 +58,7 @@ class LocalQueue:
         self._file = QueueFile(path)
         self._is_synced = is_synced
         self._is_closed = False
+        self._is_idle = True
 
     def send(self, messages: Sequence[Message]) -> int:
         """Publish in order; returns how many were new. Raises ValueError, before sending any, for what SQS refuses."""
@@ -91,13 +92,15 @@ class LocalQueue:
 
     def _take(self, room: int) -> list[Delivery]:
         now = self._clock.now()
-        with self._file.turn(is_write=False) as db:  # an idle poll takes no write lock
-            if not rows.has_ready(db, now):
-                return []
+        if self._is_idle:  # an idle poll takes no write lock
+            with self._file.turn(is_write=False) as db:
+                if not rows.has_ready(db, now):
+                    return []
         with self._file.turn() as db:
             free = self._rules.in_flight_max - _in_flight(db, now)
             taken = self._living(db, max(0, min(room, free)), now)
             self._hand_over(db, taken, now)
+        self._is_idle = not taken
         return [self._delivery(head) for head in taken]
 
     def _living(self, db: sqlite3.Connection, room: int, now: float) -> list[Head]:

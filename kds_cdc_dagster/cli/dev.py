@@ -56,6 +56,8 @@ def _free(port: int) -> int:
 
 def _together(commands: list[list[str]]) -> None:
     """Run all; when one ends or we are stopped, end all."""
+    for stop in (signal.SIGINT, signal.SIGTERM):  # a shell lets what it starts in the background ignore interrupts
+        signal.signal(stop, signal.default_int_handler)
     processes = [subprocess.Popen(command) for command in commands]  # noqa: S603 - our own modules
     try:
         processes[0].wait()

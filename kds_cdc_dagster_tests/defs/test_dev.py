@@ -53,6 +53,27 @@ def test_dev_shows_live_traffic_and_ends_whole(tmp_path: Path) -> None:
         _kill(dev)
 
 
+_TWO = """
+import sys
+from kds_cdc_dagster.cli.dev import _together
+_together([[sys.executable, "-c", "import os, time; os.write(1, b'up' + bytes([10])); time.sleep(600)"]] * 2)
+"""
+
+
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+def test_whatever_stops_dev_stops_what_it_started(stop: signal.Signals) -> None:
+    """An interrupt or a termination, also where a shell started it in the background: with interrupts ignored."""
+    command = ["sh", "-c", "trap '' INT; exec \"$@\"", "sh", sys.executable, "-c", _TWO]
+    dev = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert dev.stdout is not None
+    assert [dev.stdout.readline() for _ in range(2)] == ["up\n"] * 2
+    children = psutil.Process(dev.pid).children()
+    assert len(children) == 2
+    dev.send_signal(stop)
+    dev.communicate()
+    assert not any(_is_alive(child.pid) for child in children)
+
+
 def _ask(port: int) -> dict[str, Any]:
     body = json.dumps({"query": _QUERY}).encode()
     headers = {"Content-Type": "application/json"}

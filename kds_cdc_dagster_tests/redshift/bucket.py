@@ -33,7 +33,8 @@ class S3Place:
             region_name=self.region,
             aws_access_key_id=self.access_key_id,
             aws_secret_access_key=self.secret_access_key,
-            config=Config(retries={"total_max_attempts": 1}, s3={"addressing_style": "path"}),
+            # A connection that the emulator lets go, as on a busy machine, is no fault that a test ordered.
+            config=Config(retries={"total_max_attempts": 5}, s3={"addressing_style": "path"}),
         )
 
     def get(self, url: str) -> bytes:
