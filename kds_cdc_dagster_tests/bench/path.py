@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
 import pickle
 import tempfile
 import time
@@ -61,7 +60,6 @@ def _ours(rounds: int) -> Whole:
     with valkey() as server, tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         workload = _written(folder / MESSAGES, rounds + 1)
-        os.environ["ARROW_DEFAULT_MEMORY_POOL"] = "system"  # Arrow's own keeps some 90 MiB more in each process
         context = multiprocessing.get_context("spawn")
         ends = [context.Pipe() for _ in range(2)]
         processes = [
