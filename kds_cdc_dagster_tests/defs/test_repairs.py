@@ -70,7 +70,8 @@ def _swap_often(home: Path, times: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         site = Site(home, patch)
         for _ in range(times):
-            assert site.run_job("compare_and_swap", schema_name="again", targets=["station"], is_swapped=True).success
+            swapped = site.run_job("compare_and_swap", schema_name="again", targets=["station"], is_swapped=True)
+            assert swapped.success, [event.event_specific_data for event in swapped.all_events if event.is_failure]
 
 
 def test_a_swap_beside_live_merges_loses_nothing(site: Site, tmp_path: Path) -> None:

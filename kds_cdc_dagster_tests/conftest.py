@@ -1,0 +1,18 @@
+"""For all tests: what their processes are told, and which of them go first."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+# Every put would wait for the disk of whatever machine this is. Kills take nothing that a process has written, synced
+# or not; what syncing promises is tested beside the adapters, that it is on by default in test_settings, and the
+# daemon's kill test (S37) runs with it.
+os.environ.setdefault("KDS_CDC_STORE_FSYNC", "off")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files with whole processes first: with several workers the short tests then fill the time until the last ends."""
+    slow = {item.path for item in items if item.get_closest_marker("e2e")}
+    items.sort(key=lambda item: item.path not in slow)
