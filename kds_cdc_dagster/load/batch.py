@@ -21,8 +21,8 @@ PLACE = pa.schema([("segment", pa.string()), ("segment_row", pa.int32())])
 SCHEMA = pa.schema([*segment.SCHEMA, *PLACE])
 """Columns of `Batch.rows` and of raw artifacts."""
 
-_BATCHES_KEPT = 2
-"""A run reads one batch for each of its entities in turn; two cover a run that overlaps the next."""
+_BATCHES_KEPT = 1
+"""A run reads one batch for each of its entities in turn."""
 
 
 @dataclass(frozen=True, slots=True)

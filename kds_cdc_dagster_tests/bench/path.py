@@ -17,12 +17,14 @@ from kds_cdc_dagster.core.batch import CloseReason
 from kds_cdc_dagster.ports import Message
 from kds_cdc_dagster_tests.bench import baseline
 from kds_cdc_dagster_tests.bench.measure import RUNS, Figure, peak_mebibytes
-from kds_cdc_dagster_tests.bench.sites import DUCKDB_MEMORY_MEBIBYTES, check, open_intake, open_load
+from kds_cdc_dagster_tests.bench.sites import check, open_intake, open_load
 from kds_cdc_dagster_tests.bench.workload import Workload
 from kds_cdc_dagster_tests.servers import valkey
 
 STREAMS, EACH, BATCH = 500, 10, 10_000
 POLL_SECONDS = 0.02
+DUCKDB_MEGABYTES = 80
+"""Of the load's process."""
 MESSAGES = "messages"
 
 
@@ -47,7 +49,7 @@ def path(*, quick: bool) -> Iterator[Figure]:
     share = f"CPU each: intake {taking:.1f} µs, load {loading:.1f} µs"
     yield Figure("whole path, two processes", speed, "/s", at_least=20_000.0, note=share)
     largest = max((run.mebibytes for run in ours), key=sum)
-    share = f"intake {largest[0]:.0f}, load {largest[1]:.0f}, of which DuckDB may use {DUCKDB_MEMORY_MEBIBYTES}"
+    share = f"intake {largest[0]:.0f}, load {largest[1]:.0f}, of which DuckDB may use {DUCKDB_MEGABYTES} MB"
     yield Figure("memory of both at their peaks", sum(largest), "MiB", at_most=600.0, note=share)
     few = max(1, rounds // 8)
     theirs = [_baseline(few) for _ in range(1 if quick else RUNS)]
@@ -112,7 +114,7 @@ def _take_in(folder: Path, redis_url: str, rounds: int, parent: Connection[Any, 
 
 def _load(folder: Path, parent: Connection[Any, Any]) -> None:
     """The load's process: whatever waits in the outbox, until told that no more comes."""
-    site = open_load(folder)
+    site = open_load(folder, duckdb_megabytes=DUCKDB_MEGABYTES)
     parent.recv()
     site.load_waiting()
     parent.send(None), parent.recv()
