@@ -32,6 +32,6 @@ def checks(batches: int, as_json: bool) -> None:
         click.echo(json.dumps({"ok": not bad, "checks": msgspec.to_builtins(found)}, indent=2))
     else:
         click.echo("\n".join(finding.line() for finding in found))
-        click.echo(f"{len(found)} checks, {len(bad)} failed")
+        click.echo("\n".join([f"{len(found)} checks, {len(bad)} failed", *(finding.line() for finding in bad)]))
     if bad:
         raise SystemExit(1)

@@ -39,7 +39,7 @@ def _document(parts: Pipeline, record: StreamRecord) -> dict[str, Any]:
         "source": record.source,
         "stream": record.stream,
         "epoch": int(record.committed[:EPOCH_DIGITS] or "0", 16),
-        "position": record.committed[EPOCH_DIGITS:].rstrip("0"),
+        "position": record.committed[EPOCH_DIGITS:],
         "hold": record.hold,
         "parked_segments": 0,
         "message_id": record.message_id,

@@ -107,12 +107,18 @@ def _refuse_unknown(parts: Pipeline, targets: Sequence[str]) -> None:
 def _layouts(parts: Pipeline, name: str, targets: Sequence[str]) -> list[tuple[Layout, Layout]]:
     _refuse_unknown(parts, targets)
     schemas = replaying.isolated_schemas(name, parts.schemas)
+    replayed = replaying.replayed_targets(parts.store, name)
+    if not replayed or not replayed.issuperset(targets):
+        missing = ", ".join(sorted({*targets} - replayed)) or "anything"
+        raise SettingsError(
+            f"no replay of this name has loaded {missing}", schema=name, hint="run the job replay first"
+        )
     ensure_schema(parts.warehouse, parts.catalogue, schemas)
     parts.loader.ensure()
     return [
         (Layout.of(parts.catalogue, target.name, parts.schemas), Layout.of(parts.catalogue, target.name, schemas))
         for target in parts.catalogue.targets
-        if not targets or target.name in targets
+        if target.name in (targets or replayed)
     ]
 
 

@@ -29,6 +29,7 @@ from typing import NamedTuple
 from urllib.parse import quote, unquote
 
 SLOT_DIGITS = 20
+REPLAYS = "replays/"
 
 
 class SegmentId(NamedTuple):
@@ -167,4 +168,4 @@ def current_export(target: str) -> str:
 
 def replay_report(replay: str) -> str:
     """Report of a replay into isolated schemas."""
-    return f"replays/{part(replay)}/report.json"
+    return f"{REPLAYS}{part(replay)}/report.json"

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from kds_cdc_dagster.core.catalogue import Catalogue
 from kds_cdc_dagster.errors import ObjectMissing, SettingsError
+from kds_cdc_dagster.journal import keys
 from kds_cdc_dagster.journal.manifest import Manifest
 from kds_cdc_dagster.load.batch import read_batch
 from kds_cdc_dagster.load.figures import control_totals
@@ -100,6 +101,12 @@ def isolated_schemas(name: str, live: Schemas) -> Schemas:
     if {found.staging, found.curated, found.ops} & {live.staging, live.curated, live.ops}:
         raise SettingsError("a replay needs schemas of its own", schema=name, hint="choose another name")
     return found
+
+
+def replayed_targets(store: ObjectStore, name: str) -> set[str]:
+    """Targets that replays called `name` have filled, by their reports."""
+    reports = (msgspec.json.decode(store.get(info.key), type=ReplayReport) for info in store.scan(keys.REPLAYS))
+    return {target for report in reports if report.schema_name == name for target in report.control_totals}
 
 
 def chosen(manifests: Iterable[Manifest], scope: Scope) -> list[Manifest]:

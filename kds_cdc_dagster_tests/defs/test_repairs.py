@@ -198,3 +198,15 @@ def json_of(result: object, name: str) -> dict[str, object]:
     """A JSON metadata value of the only op's output."""
     found: dict[str, object] = output_metadata(result)[name]  # type: ignore[arg-type]
     return found
+
+
+def test_only_what_was_replayed_is_compared(site: Site) -> None:
+    """A name that no replay has, or a target that it left out, is refused, and nothing is made for it."""
+    site.send([Kitchens().station(1, 1, "grill")])
+    site.drive()
+    assert site.run_job("replay", schema_name="again", targets=["station"]).success
+    found = output_metadata(site.run_job("compare_and_swap", schema_name="again"))
+    assert [name for name in found if name.startswith("compared.")] == ["compared.station"]
+    assert not site.run_job("compare_and_swap", schema_name="again", targets=["kitchen_ticket"]).success
+    assert not site.run_job("compare_and_swap", schema_name="never_was").success
+    assert site.rows("SELECT count(*) FROM information_schema.schemata WHERE schema_name LIKE 'never%'") == [(0,)]
