@@ -180,6 +180,8 @@ class _Round:
         self._call = call
         self._top = self._base = max(state.committed, call.floor)
         self._accepted: dict[str, Pending] = {}
+        self._skipping: set[str] = set()
+        """Refused for a gap: refused throughout this call, or a retry would find the marker of a later copy first."""
         self._hold = "" if call.is_release else state.hold
         self._parked = 0
         self.is_doubtful = False
@@ -190,7 +192,7 @@ class _Round:
             return known
         if self._hold:
             return self._park()
-        return self._judge_order(candidate)
+        return Result(Verdict.GAP) if candidate.identity in self._skipping else self._judge_order(candidate)
 
     def _marker_verdict(self, candidate: Candidate) -> Result | None:
         """What the markers alone say; None when they do not know the message."""
@@ -230,6 +232,7 @@ class _Round:
         if self._call.on_gap is GapPolicy.ACCEPT:
             return self._accept(candidate, Verdict.ACCEPTED_GAP)
         if self._call.on_gap is GapPolicy.QUARANTINE:
+            self._skipping.add(candidate.identity)
             return Result(Verdict.GAP)
         self._hold = f"gap after {self._base}"
         return self._park()

@@ -7,6 +7,7 @@ A subclass gives the fixture `stores`: stores by pipeline name. The decision its
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from kds_cdc_dagster.core.decide import Candidate, DecideCall, GapPolicy
@@ -92,6 +93,15 @@ class StateSuite(StateFixtures):
         for claim in ("a", "b"):
             asked = call(change(4), change(5), claim=claim, slot=2, is_dense=True, on_gap=GapPolicy.QUARANTINE)
             assert self.decide(store, life, asked) == ["gap", "gap"]
+        again = call(
+            change(5), change(4), change(5), floor=order(3), slot=2, is_dense=True, on_gap=GapPolicy.QUARANTINE
+        )
+        for _ in range(2):  # a copy that comes after what was missing is refused as the first was: a retry cannot tell
+            assert self.decide(store, life, msgspec.structs.replace(again, stream="copies")) == [
+                "gap",
+                "accepted",
+                "gap",
+            ]
         held = call(change(2), change(4), slot=3, is_dense=True, on_gap=GapPolicy.HOLD)
         reply = store.decide(life, [held])[0]
         assert (verdicts(reply), reply.hold) == (["accepted", "parked"], f"gap after {order(2)}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import msgspec
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kds_cdc_dagster.core.decide import (
@@ -88,6 +88,10 @@ def test_while_anything_is_in_doubt_nothing_is_written(state: StreamState, asked
 
 
 @given(states, calls)
+@example(
+    StreamState(),
+    call(change(5), change(4), change(5), floor=order(3), is_dense=True, on_gap=GapPolicy.QUARANTINE),
+)
 def test_s28_any_call_can_be_repeated(state: StreamState, asked: DecideCall) -> None:
     """Same verdicts, same markers, whatever the state (redeliveries within the call included)."""
     reply, effect = decide(state, asked)

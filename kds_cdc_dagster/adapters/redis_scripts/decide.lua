@@ -56,6 +56,7 @@ end
 
 local changed, written = {}, {} -- what is to be written: records by name, pending lists by tag
 local head, top, base, hold -- of the call being decided: its head, base before and now, hold in force
+local skipping -- fields that this call has refused for a gap, or nil
 local accepted, taken, marks -- field -> number, numbers in order, field -> what is pending (nil: nothing)
 
 -- What is pending of a stream: field -> content hash and segment; the newest generation wins.
@@ -107,11 +108,16 @@ end
 
 local function by_order(i, order)
   if hold ~= '' then return PARKED end
+  if skipping and skipping[fields[i]] then return GAP end
   if order == '' or late[i] then return accept(i, order, ACCEPTED) end
   if order <= base and not is_sibling(order) then return STALE end
   if not is_gap(order) then return accept(i, order, ACCEPTED) end
   if head[ON_GAP] == 'accept' then return accept(i, order, ACCEPTED_GAP) end
-  if head[ON_GAP] == 'quarantine' then return GAP end
+  if head[ON_GAP] == 'quarantine' then
+    skipping = skipping or {}
+    skipping[fields[i]] = true
+    return GAP
+  end
   hold = 'gap after ' .. base
   return PARKED
 end
@@ -152,6 +158,7 @@ for call = 1, #calls, 4 do
   local committed_order, _, _, held = cmsgpack.unpack(record)
   top = greater(committed_order, floor)
   base, hold, accepted, taken, marks = top, head[RELEASE] and '' or held, {}, {}, marks_of(tag)
+  skipping = nil
   local is_plain = not marks and hold == '' and not head[DENSE]
   for k = 1, count do
     i = i + 1
