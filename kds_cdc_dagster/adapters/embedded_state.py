@@ -32,8 +32,8 @@ from kds_cdc_dagster.adapters.marker_window import MarkerWindow
 from kds_cdc_dagster.adapters.stream_records import held_record, loaded_record, settled_record, unheld_record
 from kds_cdc_dagster.core.decide import DecideCall, DecideReply, SettleCall
 from kds_cdc_dagster.errors import StateNotReady, StateUnavailable
-from kds_cdc_dagster.intake.liveness import is_running
 from kds_cdc_dagster.ports import Clock, Marker, StreamRecord
+from kds_cdc_dagster.processes import is_running
 
 _WAIT_SECONDS = 10.0
 """How long a call waits for another process's transaction; each takes milliseconds."""

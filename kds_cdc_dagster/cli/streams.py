@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import getpass
 import json
+from contextlib import suppress
 from typing import Any
 
 import click
 
 from kds_cdc_dagster.core.position import EPOCH_DIGITS
-from kds_cdc_dagster.errors import SettingsError
+from kds_cdc_dagster.errors import SettingsError, WarehouseBusy
 from kds_cdc_dagster.intake import release as releases
 from kds_cdc_dagster.intake.engine import Intake
 from kds_cdc_dagster.journal import parked
@@ -81,9 +82,9 @@ def release(stream: str, source: str | None) -> None:
     source = _source_of(parts, stream, source)
     record = parts.state.stream(source, stream)
     counts = releases.release_stream(intake, source, stream)
-    _finish(parts, intake)
     is_held = record is not None and bool(record.hold)
     click.echo(f"{stream} {'flows again' if is_held or counts else 'was not held'}: {_counts(counts)}")
+    _end_release(parts, intake)
 
 
 @click.command("open-epoch")
@@ -100,8 +101,15 @@ def open_epoch(source: str, reason: str) -> None:
         raise SettingsError("no such source in the catalogue", source=source, hint="see `sources` in the catalogue")
     intake = parts.intake("operator")
     counts = releases.open_epoch(intake, source, reason, getpass.getuser())
-    _finish(parts, intake)
     click.echo(f"{source} is in epoch {intake.epochs[source].number}: {_counts(counts)}")
+    _end_release(parts, intake)
+
+
+def _end_release(parts: Pipeline, intake: Intake) -> None:
+    """The stream flows already: should the warehouse be busy, the next `prune` closes the quarantine's rows."""
+    with suppress(WarehouseBusy):
+        parts.loader.close_released()
+    _finish(parts, intake)
 
 
 def _finish(parts: Pipeline, intake: Intake) -> None:

@@ -170,6 +170,7 @@ def release(parts: Pipeline, source: str, stream: str) -> dict[str, int]:
     intake = parts.intake("operator")
     counts = releases.release_stream(intake, _known(parts, source), stream)
     intake.close()
+    parts.loader.close_released()
     return counts
 
 
@@ -178,6 +179,7 @@ def open_epoch(parts: Pipeline, source: str, reason: str, by: str) -> dict[str, 
     intake = parts.intake("operator")
     counts = releases.open_epoch(intake, _known(parts, source), reason, by)
     intake.close()
+    parts.loader.close_released()
     return counts | {"epoch": intake.epochs[source].number}
 
 

@@ -9,8 +9,8 @@ import dagster as dg
 from dagster._core.storage.dagster_run import NOT_FINISHED_STATUSES, DagsterRunStatsSnapshot
 
 from kds_cdc_dagster.defs.names import TAG_ATTEMPT, TAG_BATCH, TAG_KIND, TAG_PROCESS
-from kds_cdc_dagster.intake.liveness import is_running
 from kds_cdc_dagster.intake.offers import Runs, RunState
+from kds_cdc_dagster.processes import is_running
 
 EXPORT_PAUSE_SECONDS = 60.0
 """After an export run that failed."""

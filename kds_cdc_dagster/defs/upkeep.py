@@ -76,6 +76,7 @@ def prune_objects(parts: Pipeline) -> dict[str, int]:
     """Apply retention to the object store and the warehouse; returns counts of what went."""
     settings, now = parts.settings, parts.clock.now()
     parts.loader.ensure()
+    parts.loader.close_released()
     needed = retention.quarantined_segments(parts.warehouse, parts.schemas)
     pruned: Pruned = Pruner(
         parts.store,

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
-from pathlib import Path
 
 from kds_cdc_dagster.journal.claims import Heartbeat
+from kds_cdc_dagster.processes import is_running
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,18 +27,3 @@ class Liveness:
         if heartbeat.process_id == self.process_id:
             return heartbeat.started_at < self.started_at
         return not is_running(heartbeat.process_id)
-
-
-def is_running(process_id: int) -> bool:
-    """Whether a process of this id runs on this host; a killed one that nobody waited for does not."""
-    try:
-        os.kill(process_id, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    try:
-        state = Path(f"/proc/{process_id}/stat").read_text("utf-8").rsplit(")", 1)[1].split()[0]
-    except (OSError, IndexError):
-        return True  # no /proc here
-    return state != "Z"

@@ -19,6 +19,7 @@ from kds_cdc_dagster.load.layout import Layout, Schemas
 from kds_cdc_dagster.load.merge import MergeReport, merge
 from kds_cdc_dagster.load.quarantine import quarantine_batch
 from kds_cdc_dagster.load.raw import RawArtifact, write_raw
+from kds_cdc_dagster.load.released import close_released
 from kds_cdc_dagster.load.schema import ensure_schema
 from kds_cdc_dagster.load.staging import Staged, Stager
 from kds_cdc_dagster.ports import ObjectStore, Warehouse
@@ -94,8 +95,14 @@ class Loader:
         self.ensure()
         batch = read_batch(self._store, manifest)
         new_rows = quarantine_batch(self._warehouse, self._store, batch, self._schemas)
+        self.close_released()
         self._mark_done(manifest)
         return Quarantined(manifest.batch, manifest.rejected, manifest.parked, new_rows)
+
+    def close_released(self) -> None:
+        """Close the quarantine rows of parked deliveries that were released. Raises WarehouseBusy."""
+        self.ensure()
+        close_released(self._warehouse, self._store, self._schemas)
 
     def export(self, target: str) -> ExportReport:
         """Export a target as it is now, if anything changed since its last export."""

@@ -53,10 +53,14 @@ class SetAside:
 
     @staticmethod
     def _reopen(tx: Transaction, table: str, landed: str) -> None:
-        """A delivery that was sent again and is refused again is open again; a batch loaded again reopens nothing."""
+        """A delivery that came again, by a redrive or a release, and is refused again is open again.
+
+        A batch loaded again reopens nothing.
+        """
         types = dict(_COLUMNS)
         moved = (
             "batch_id",
+            "outcome",
             "reason",
             "detail",
             "segment",
@@ -70,7 +74,8 @@ class SetAside:
         bare = table.rpartition(".")[2]
         tx.execute(
             f"UPDATE {table} SET status = 'open', {sets} FROM (SELECT {fresh} FROM {landed}) n "
-            f"WHERE n.key = {bare}.key AND {bare}.status = 'requeued' AND n.received_at > {bare}.received_at"
+            f"WHERE n.key = {bare}.key AND ({bare}.status = 'requeued' OR {bare}.outcome = 'parked') "
+            f"AND n.received_at > {bare}.received_at"
         )
 
 

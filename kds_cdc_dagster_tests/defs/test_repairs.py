@@ -145,8 +145,11 @@ def test_a_stream_held_by_hand_is_released_from_the_launchpad(site: Site) -> Non
     site.send([kitchens.station(1, 1, name) for name in ("one", "two")])
     assert site.drive().counts["parked"] == 2
     assert site.rows(_ROWS.format("curated")) == []
+    state = "SELECT outcome, status, count(*) FROM ops.quarantine GROUP BY 1, 2"
+    assert site.rows(state) == [("parked", "open", 2)]
     released = output_metadata(site.run_job("release_stream", source="mock", stream=kitchens.stream(1)))
     assert released["release.accepted"] == 2
+    assert site.rows(state) == [("parked", "released", 2)]
     site.drive()
     assert site.rows(_ROWS.format("curated")) == [("acct-001", 1, "two")]
 

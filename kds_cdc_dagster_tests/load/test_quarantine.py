@@ -9,11 +9,13 @@ import pyarrow as pa
 import pytest
 
 from kds_cdc_dagster.core.change import Reason
-from kds_cdc_dagster.journal import keys
+from kds_cdc_dagster.journal import keys, parked
+from kds_cdc_dagster.journal.keys import SegmentId
 from kds_cdc_dagster.load.batch import SCHEMA, read_batch
 from kds_cdc_dagster.load.done import mark_done, unfinished
 from kds_cdc_dagster.load.figures import QuarantineCount, quarantine_counts
 from kds_cdc_dagster.load.quarantine import quarantine_batch
+from kds_cdc_dagster.load.released import close_released
 from kds_cdc_dagster.load.staging import Stager
 from kds_cdc_dagster.load.typed import Typed
 from kds_cdc_dagster_tests.load.journaled import Record, record, sealed
@@ -71,6 +73,28 @@ def test_kept_whole(loading: Loading) -> None:
     assert found[1][:2] == ("parked", "gap after 1")
     assert [base64.b64decode(row[6]) for row in found[1:3]] == [b"nul \x00", b"\xff\xfe"]
     assert (len(found[3][6]), found[3][7]) == (32_500, 80_000)
+
+
+def test_released_rows_are_closed_and_a_later_refusal_shows(loading: Loading) -> None:
+    """Open while a pointer says so; closed by its release, also in a batch that is loaded later; refused then: open."""
+    first, second = (SegmentId("w1", slot) for slot in (1, 2))
+    for segment in (first, second):
+        parked.point(loading.store, "mock", "acct-1:s", segment, "gap")
+    parked_rows = [record(n, outcome="parked", reason="gap") for n in (1, 2)]
+
+    def rows() -> list[tuple[object, ...]]:
+        close_released(loading.warehouse, loading.store, SCHEMAS)
+        return loading.rows("SELECT outcome, reason, status FROM ops.quarantine ORDER BY sequence_number")
+
+    set_aside(loading, parked_rows[:1])
+    assert rows() == [("parked", "gap", "open")]
+    parked.mark_released(loading.store, "mock", "acct-1:s", [first, second])
+    assert rows() == [("parked", "gap", "released")]
+    set_aside(loading, parked_rows[1:], slot=2)
+    assert rows() == [("parked", "gap", "released")] * 2
+    later = record(2)["received_at_ms"] + 1
+    set_aside(loading, [rejected(2, received_at_ms=later)], slot=3)
+    assert rows() == [("parked", "gap", "released"), ("rejected", "gap_detected", "open")]
 
 
 def test_refused_rows(loading: Loading) -> None:
