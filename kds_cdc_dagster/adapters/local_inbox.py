@@ -13,7 +13,6 @@ import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
 
-from kds_cdc_dagster import ports
 from kds_cdc_dagster.adapters import local_file as rows
 from kds_cdc_dagster.adapters.local_file import IN, Head, QueueFile, Sent, json_list
 from kds_cdc_dagster.adapters.local_queue import (
@@ -21,7 +20,7 @@ from kds_cdc_dagster.adapters.local_queue import (
     EXTEND_MAX_SECONDS,
     IN_FLIGHT_MAX,
     MESSAGES_PER_RECEIVE_MAX,
-    DeadLetter,
+    DeadMessage,
     LockedGroup,
     QueueRules,
     Receipt,
@@ -31,7 +30,7 @@ from kds_cdc_dagster.adapters.local_queue import (
     sequence_number,
 )
 from kds_cdc_dagster.core.change import Delivery
-from kds_cdc_dagster.ports import Acknowledgement, Clock, Message, QueueDepth
+from kds_cdc_dagster.ports import Acknowledgement, Clock, DeadLetter, Message, QueueDepth
 
 _SEND_CHUNK = 1000
 """Messages per write transaction: other processes get their turn in between."""
@@ -204,7 +203,7 @@ class LocalQueue:
             ).fetchall()
         return [LockedGroup(name, flying, all_ - flying, ms, until) for name, flying, all_, ms, until in found]
 
-    def dead_letters(self, *, limit: int = 100) -> list[DeadLetter]:
+    def dead_letters(self, *, limit: int = 100) -> list[DeadMessage]:
         """Messages that were received too often, oldest first."""
         with self._file.turn(is_write=False) as db:
             found = db.execute(
@@ -212,13 +211,14 @@ class LocalQueue:
                 " FROM dead ORDER BY seq LIMIT ?",
                 (limit,),
             ).fetchall()
-        return [DeadLetter(Message(r[0].decode(), r[1], r[2]), r[3], sequence_number(r[4]), *r[5:]) for r in found]
+        return [DeadMessage(Message(r[0].decode(), r[1], r[2]), r[3], sequence_number(r[4]), *r[5:]) for r in found]
 
-    def letters(self, *, limit: int) -> list[ports.DeadLetter]:
+    def letters(self, *, limit: int) -> list[DeadLetter]:
         """Dead letters without their bodies, oldest first."""
-        with self._file.turn(is_write=False) as db:
-            sql = "SELECT group_name, message_id, receive_count, sent_at_ms FROM dead ORDER BY seq LIMIT ?"
-            return [ports.DeadLetter(*row) for row in db.execute(sql, (limit,))]
+        return [
+            DeadLetter(dead.message.group_id, dead.message_id, dead.receive_count, dead.sent_at_ms)
+            for dead in self.dead_letters(limit=limit)
+        ]
 
     def redrive(self, *, limit: int = 1000) -> int:
         """Put the oldest dead letters back, in order, behind what waits; returns how many."""

@@ -41,7 +41,7 @@ class QueueRules:
 
 
 @dataclass(frozen=True, slots=True)
-class DeadLetter:
+class DeadMessage:
     """A message that was received too often."""
 
     message: Message

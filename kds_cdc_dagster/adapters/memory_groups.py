@@ -12,7 +12,7 @@ from heapq import heappop, heappush
 
 import msgspec
 
-from kds_cdc_dagster.adapters.local_queue import DeadLetter, QueueRules, sequence_number
+from kds_cdc_dagster.adapters.local_queue import DeadMessage, QueueRules, sequence_number
 from kds_cdc_dagster.core.change import Delivery
 from kds_cdc_dagster.ports import Message
 
@@ -57,7 +57,7 @@ class FifoGroups:
         self.living: dict[int, Held] = {}
         self.flights: dict[str, Held] = {}
         """By receipt: every message that is handed out and whose group is not free again."""
-        self.dead: dict[int, DeadLetter] = {}
+        self.dead: dict[int, DeadMessage] = {}
         self._free: list[tuple[int, str]] = []
         """Heap of (head, group). Entries go stale and are checked when they come up; so are those of `_locked`."""
         self._locked: list[tuple[float, str]] = []
@@ -99,7 +99,7 @@ class FifoGroups:
             if held.receive_count >= self._rules.dead_letter_after:
                 del self.living[held.seq]
                 number, count = sequence_number(held.seq), held.receive_count
-                self.dead[held.seq] = DeadLetter(held.message, held.message_id, number, count, held.sent_at_ms, now)
+                self.dead[held.seq] = DeadMessage(held.message, held.message_id, number, count, held.sent_at_ms, now)
 
     def _handed_over(self, group: Group, run: list[Held], now: float) -> list[Delivery]:
         until, name = now + self._rules.visibility_seconds, group.name

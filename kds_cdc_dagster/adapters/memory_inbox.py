@@ -16,7 +16,7 @@ from kds_cdc_dagster.adapters.local_queue import (
     EXTEND_MAX_SECONDS,
     IN_FLIGHT_MAX,
     MESSAGES_PER_RECEIVE_MAX,
-    DeadLetter,
+    DeadMessage,
     LockedGroup,
     QueueRules,
     Receipt,
@@ -170,7 +170,7 @@ class MemoryQueue:
         waiting = len(group.front) + len(group.waiting) - flying
         return LockedGroup(group.name, flying, waiting, group.front[head].sent_at_ms, group.until)
 
-    def dead_letters(self, *, limit: int = 100) -> list[DeadLetter]:
+    def dead_letters(self, *, limit: int = 100) -> list[DeadMessage]:
         """Messages that were received too often, oldest first."""
         with self._mutex:
             return [self._groups.dead[seq] for seq in sorted(self._groups.dead)[:limit]]
