@@ -37,7 +37,9 @@ def mark_done(
 
 
 def _finished(tx: Transaction, batch: str, schemas: Schemas) -> set[str]:
-    ledger = f"SELECT 'curated ' || target FROM {schemas.op('load_ledger')} WHERE schema_name = ? AND batch_id = ?"
-    staged = f"SELECT 'staging ' || entity FROM {schemas.op('staged')} WHERE batch_id = ?"
-    found = [*tx.rows(ledger, (schemas.curated, batch)), *tx.rows(staged, (batch,))]
+    found = tx.rows(
+        f"SELECT 'curated ' || target FROM {schemas.op('load_ledger')} WHERE schema_name = ? AND batch_id = ? "
+        f"UNION ALL SELECT 'staging ' || entity FROM {schemas.op('staged')} WHERE batch_id = ?",
+        (schemas.curated, batch, batch),
+    )
     return {str(name) for (name,) in found}

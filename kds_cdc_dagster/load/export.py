@@ -154,7 +154,7 @@ def _wanted(tx: Transaction, layout: Layout, base: _Base) -> tuple[frozenset[str
         return frozenset(), ""  # nothing is kept, so everything is written
     schema, target = (literal(value) for value in layout.scope)
     changed = (
-        f"SELECT tenant FROM {layout.schemas.op('changed_tenants')} "
+        f"SELECT DISTINCT tenant FROM {layout.schemas.op('changed_tenants')} "
         f"WHERE schema_name = {schema} AND target = {target} AND sequence > {base.watermark}"
     )
     tenants = frozenset(str(tenant) for (tenant,) in tx.rows(changed)) | base.lost

@@ -15,6 +15,9 @@ from kds_cdc_dagster.ports import Transaction
 if TYPE_CHECKING:
     from kds_cdc_dagster.load.merge import MergeReport
 
+NOTES_KEPT = 64
+"""Merges whose notes of changed tenants stay as they are. Of older ones those go that a later one repeats, which is
+asked only as often: with every merge it was its dearest small statement."""
 _SCOPE = "schema_name = ? AND target = ?"
 
 
@@ -95,13 +98,13 @@ def record(tx: Transaction, layout: Layout, report: MergeReport, *, code_version
 def note_tenants(tx: Transaction, layout: Layout, tenants: str | Sequence[str], sequence: int) -> None:
     """Remember that rows of these tenants changed (names, or a query of one column `tenant`)."""
     table = layout.schemas.op("changed_tenants")
-    if not isinstance(tenants, str):
+    insert = f"INSERT INTO {table} (schema_name, target, tenant, sequence)"
+    if isinstance(tenants, str):
+        tx.execute(f"{insert} SELECT ?, ?, t.tenant, ? FROM ({tenants}) t", (*layout.scope, sequence))
+    else:
         for tenant in tenants:
-            tx.execute(f"DELETE FROM {table} WHERE {_SCOPE} AND tenant = ?", (*layout.scope, tenant))
-            tx.execute(f"INSERT INTO {table} VALUES (?, ?, ?, ?)", (*layout.scope, tenant, sequence))
-        return
-    tx.execute(f"DELETE FROM {table} WHERE {_SCOPE} AND tenant IN ({tenants})", layout.scope)
-    tx.execute(
-        f"INSERT INTO {table} (schema_name, target, tenant, sequence) SELECT ?, ?, t.tenant, ? FROM ({tenants}) t",
-        (*layout.scope, sequence),
-    )
+            tx.execute(f"{insert} VALUES (?, ?, ?, ?)", (*layout.scope, tenant, sequence))
+    if sequence % NOTES_KEPT == 0:
+        later = f"SELECT tenant FROM {table} WHERE {_SCOPE} AND sequence > ?"
+        at = (*layout.scope, sequence - NOTES_KEPT)
+        tx.execute(f"DELETE FROM {table} WHERE {_SCOPE} AND sequence <= ? AND tenant IN ({later})", (*at, *at))

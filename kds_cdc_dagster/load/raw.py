@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from kds_cdc_dagster.errors import InvariantBroken, ObjectExists
 from kds_cdc_dagster.journal import keys
-from kds_cdc_dagster.load.batch import SCHEMA, Batch
+from kds_cdc_dagster.load.batch import DICTIONARIES, SCHEMA, Batch, plain
 from kds_cdc_dagster.ports import ObjectStore
 
 _UNIQUE = {
@@ -83,7 +83,7 @@ def write_raw(store: ObjectStore, entity: str, batch: Batch) -> RawArtifact:
 
 
 def read_raw(store: ObjectStore, entity: str, batch: str) -> tuple[RawArtifact, pa.Table]:
-    """An artifact and its rows. Raises ObjectMissing; InvariantBroken if the checksum does not hold."""
+    """An artifact and its rows (as `Batch.rows`). Raises ObjectMissing; InvariantBroken if the checksum is wrong."""
     artifact = msgspec.json.decode(store.get(keys.raw_sidecar(entity, batch)), type=RawArtifact)
     body = store.get(artifact.key)
     if sha256(body).hexdigest() != artifact.sha256:
@@ -115,13 +115,18 @@ def _put(store: ObjectStore, key: str, rows: pa.Table) -> bytes:
 def _encoded(rows: pa.Table) -> bytes:
     sink = pa.BufferOutputStream()
     pq.write_table(
-        rows, sink, compression="zstd", compression_level=1, use_dictionary=_REPEATING, write_statistics=False
+        *(rows, sink),
+        compression="zstd",
+        compression_level=1,
+        use_dictionary=_REPEATING,
+        write_statistics=False,
+        store_schema=False,  # whoever reads it gets texts, not our dictionaries
     )
     return bytes(sink.getvalue())
 
 
 def _decoded(body: bytes) -> pa.Table:
-    return pq.read_table(pa.BufferReader(body), schema=SCHEMA)
+    return pq.ParquetFile(pa.BufferReader(body), read_dictionary=list(DICTIONARIES)).read(use_threads=False)
 
 
 def _ordered(rows: pa.Table, places: pa.Array) -> pa.Array:
@@ -129,7 +134,7 @@ def _ordered(rows: pa.Table, places: pa.Array) -> pa.Array:
 
     Rows are wide: only the columns that this asks for are moved before it is known where each row goes.
     """
-    keyed = rows.select([*_SORTED_BY, *_SAME_BY]).take(places)
+    keyed = plain(rows.select([*_SORTED_BY, *_SAME_BY]).take(places))
     order = pc.sort_indices(keyed.select(_SORTED_BY), sort_keys=[(name, "ascending") for name in _SORTED_BY])
     if pc.count_distinct(keyed["identity"]).as_py() == len(places):
         return places.take(order)
@@ -139,7 +144,8 @@ def _ordered(rows: pa.Table, places: pa.Array) -> pa.Array:
 
 
 def _slices(rows: pa.Table) -> Iterator[RawSlice]:
-    owners = pa.table({"company": rows["company"].fill_null(""), "tenant": rows["tenant"].fill_null("")})
+    named = plain(rows.select(["company", "tenant"]))
+    owners = pa.table({name: named[name].fill_null("") for name in named.column_names})
     counted = owners.group_by(["company", "tenant"], use_threads=False).aggregate([([], "count_all")])
     # Nulls sort last, as the rows do; key-only deletes are the slice without an owner.
     offset = 0

@@ -40,6 +40,12 @@ def typed(records: pa.Table, entity: Entity, catalogue: Catalogue, *, bytes_max:
     return Typed(table, sorted(found.refused, key=itemgetter(0)), found.drift)
 
 
+PORTION = 1_000
+"""Records that are rows at once, before they are columns."""
+_Record = tuple[int, str, bytes]
+"""Index, operation, body."""
+
+
 class _Parts:
     """Gathers records by source and wrapper schema."""
 
@@ -53,17 +59,26 @@ class _Parts:
         """The parts; records without a row image are refused."""
         ops, bodies = records["op"].to_pylist(), records["body"].to_pylist()
         for source, mine in _by_source(records):
-            part, start = self._part(source, None), 0
-            rows = part.rules.whole_images([ops[record] for record in mine], [bodies[record] for record in mine])
-            for place, record in [(place, mine[place]) for place, row in enumerate(rows) if row is None]:
-                part.add_whole(mine[start:place], rows[start:place])
-                start = place + 1
-                if not self._add(record, source, ops[record], bodies[record]):
-                    found.refused.append((record, Reason.UNDECODABLE_VALUE, "no row image in the body"))
-            part.add_whole(mine[start:], rows[start:])
+            for start in range(0, len(mine), PORTION):
+                portion = mine[start : start + PORTION]
+                about = [(record, ops[record], bodies[record]) for record in portion]
+                self._add_portion(source, about, found)
         return [part for part in self._parts.values() if len(part)]
 
-    def _add(self, record: int, source: str, op: str, body: bytes) -> bool:
+    def _add_portion(self, source: str, about: Sequence[_Record], found: Findings) -> None:
+        part, start = self._part(source, None), 0
+        records, ops, bodies = zip(*about, strict=True)
+        rows = part.rules.whole_images(ops, bodies)
+        for place in [place for place, row in enumerate(rows) if row is None]:
+            part.add_whole(records[start:place], rows[start:place])
+            start = place + 1
+            if not self._add(source, about[place]):
+                found.refused.append((records[place], Reason.UNDECODABLE_VALUE, "no row image in the body"))
+        part.add_whole(records[start:], rows[start:])
+        part.turn()
+
+    def _add(self, source: str, about: _Record) -> bool:
+        record, op, body = about
         image = read_image(body, op)
         if image is None:
             return False

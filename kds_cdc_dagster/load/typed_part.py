@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from kds_cdc_dagster.core.change import Op, Reason
 from kds_cdc_dagster.core.contracts.tables import folded
 from kds_cdc_dagster.load import drift
+from kds_cdc_dagster.load.batch import plain
 from kds_cdc_dagster.load.typed_columns import ColumnResult
 from kds_cdc_dagster.load.typed_result import INSTANT, Findings
 from kds_cdc_dagster.load.typed_rules import Rules
@@ -32,19 +33,27 @@ class Part:
     def __init__(self, rules: Rules) -> None:
         self.rules = rules
         self._indices: list[int] = []
-        self._rows: list[tuple[Any, ...]] = []
+        self._columns: list[list[Any]] = [[] for _ in rules.names]
+        self._rows: list[Sequence[Any]] = []
+        """The last ones, which are not in the columns yet."""
         self._shapes: list[Shape] = []
         self._extras: dict[int, dict[str, Any]] = {}
         """Record -> what is known beside the entity's columns."""
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return len(self._indices)
 
     def add_whole(self, records: Sequence[int], rows: Sequence[Any]) -> None:
         """Add records whose images have the entity's columns, no more and no less."""
         self._indices += records
         self._rows += rows
         self._shapes += [self.rules.whole] * len(rows)
+
+    def turn(self) -> None:
+        """Turn the last rows into columns, a portion at a time: of many rows at once the garbage collector is slow."""
+        for column, values in zip(self._columns, zip(*self._rows, strict=True), strict=False):
+            column.extend(values)
+        self._rows.clear()
 
     def add(self, record: int, op: str, row: Mapping[str, Any]) -> None:
         """Add a record's row. Of a delete's image only the key is real."""
@@ -64,21 +73,22 @@ class Part:
 
     def table(self, records: pa.Table, found: Findings) -> pa.Table:
         """The part's typed rows; refusals and drift go to `found`."""
+        self.turn()
         missing: _Missing = {}
         shapes = Counter(self._shapes)
         refused: _Refused = {}
         if any(shape.refusal for shape in shapes):
             refused = {r: (Reason.SCHEMA_DRIFT, shape.refusal) for r, shape in enumerate(self._shapes) if shape.refusal}
         arrays = [
-            self._array(name, reader.read([row[place] for row in self._rows]), (missing, refused), found)
-            for place, (name, reader) in enumerate(self.rules.readers.items())
+            self._array(name, reader.read(values), (missing, refused), found)
+            for values, (name, reader) in zip(self._columns, self.rules.readers.items(), strict=True)
         ]
         _count_drift(shapes, found)
         table = pa.table([*arrays, *self._meta(records, missing, found)], schema=self.rules.schema)
         if not refused:
             return table
         found.refused.extend((self._indices[row], *why) for row, why in refused.items())
-        return table.filter(pa.array([row not in refused for row in range(len(self._rows))]))
+        return table.filter(pa.array([row not in refused for row in range(len(self))]))
 
     def _array(self, name: str, read: ColumnResult, about: tuple[_Missing, _Refused], found: Findings) -> pa.Array:
         """The column's array; what it does not know or refuses is noted."""
@@ -94,13 +104,13 @@ class Part:
             else:
                 missing.setdefault(row, set()).add(name)
                 if kind == "incompatible" and rules.source.on.incompatible == "evolve":
-                    self._extras.setdefault(self._indices[row], {})[name] = self._rows[row][rules.names.index(name)]
+                    self._extras.setdefault(self._indices[row], {})[name] = self._columns[rules.names.index(name)][row]
         if read.nul_replaced:
             found.drift["nul_replaced", name] += read.nul_replaced
         return read.array
 
     def _meta(self, records: pa.Table, missing: _Missing, found: Findings) -> list[pa.Array]:
-        taken = _taken(records.select(_TAKEN), self._indices)
+        taken = _taken(plain(records.select(_TAKEN)), self._indices)
         schema, table = taken["schema_name"], taken["table_name"]
         relation = pc.if_else(pc.equal(schema, ""), table, pc.binary_join_element_wise(schema, table, "."))
         return [
@@ -122,7 +132,7 @@ class Part:
 
     def _extra_texts(self, found: Findings) -> pa.Array:
         if not self._extras:
-            return pa.nulls(len(self._rows), pa.string())
+            return pa.nulls(len(self), pa.string())
         extras = [self._extras.get(record) for record in self._indices]
         texts = [None if extra is None else self._extra_text(extra, found) for extra in extras]
         return pa.array(texts, pa.string())

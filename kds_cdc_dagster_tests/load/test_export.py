@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from kds_cdc_dagster.load import export as export_module
+from kds_cdc_dagster.load import ledger
 from kds_cdc_dagster.load.export import Export, current_export, export
 from kds_cdc_dagster.ports import ObjectStore
 from kds_cdc_dagster_tests.load.breaking import BreakingWarehouse, Broken
@@ -218,3 +219,20 @@ def test_of_two_that_restore_one_wins(loading: Loading, table: SourceTable, monk
     assert restored is not None
     assert restored.version > found.version
     assert read(loading.store, restored) == table.rows
+
+
+def test_notes_of_changed_tenants_are_bounded(
+    loading: Loading, table: SourceTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given many merges, notes that later ones repeat go; the next export still writes every changed tenant."""
+    monkeypatch.setattr(ledger, "NOTES_KEPT", 4)
+    export(loading.warehouse, loading.store, LAYOUT)
+    table.update(3, title="once, early")
+    load(loading, table, "b-2")
+    for number in range(3, 30):
+        table.update(1, title=f"version {number}")
+        load(loading, table, f"b-{number}")
+    notes = loading.warehouse.run(lambda tx: tx.rows("SELECT tenant, COUNT(*) FROM ops.changed_tenants GROUP BY 1"))
+    assert 0 < dict(notes)["acct-1"] <= 2 * 4
+    assert run(loading) == ("exported", ("acct-1", "acct/2"), 0)
+    assert read(loading.store, current_export(loading.store, "dish"))[3]["title"] == "once, early"

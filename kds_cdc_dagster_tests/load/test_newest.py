@@ -23,7 +23,7 @@ _LEFT = {
     "curated.dish_past": _ROW,
     "curated.dish_moves": "*",
     "ops.truncates": "*",
-    "ops.changed_tenants": "*",
+    "ops.changed_tenants": "DISTINCT *",
 }
 _LEDGER = (
     "SELECT batch_id, sequence, changes, applied, stale, deleted, truncated, lag_avg_seconds IS NULL "
