@@ -165,6 +165,13 @@ def _quarantine(parts: Pipeline) -> Quarantine:
     return Quarantine(parts.warehouse, parts.store, parts.schemas, parts.clock)
 
 
+def park(parts: Pipeline, source: str, stream: str, reason: str) -> None:
+    """Hold one stream."""
+    intake = parts.intake("operator")
+    releases.park_stream(intake, _known(parts, source), stream, reason)
+    intake.close()
+
+
 def release(parts: Pipeline, source: str, stream: str) -> dict[str, int]:
     """Release one stream under an intake of its own."""
     intake = parts.intake("operator")

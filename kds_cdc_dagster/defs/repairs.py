@@ -61,10 +61,16 @@ class RedriveConfig(SelectionConfig):
 
 
 class StreamConfig(dg.Config):
-    """A held stream."""
+    """One stream."""
 
     source: str = Field(description="Source id of the catalogue.")
     stream: str = Field(description="Stream key, account:store.")
+
+
+class ParkConfig(StreamConfig):
+    """A stream to hold."""
+
+    reason: str = Field("parked in the UI", description="Stands beside the hold until it is released.")
 
 
 class EpochConfig(dg.Config):
@@ -136,6 +142,13 @@ def discard_quarantine(context: dg.OpExecutionContext, config: SelectionConfig, 
     context.add_output_metadata(msgspec.to_builtins(report))
 
 
+@dg.op(description="Hold a stream: its new changes are parked, durably and in order, until `release_stream`.")
+def park_stream(context: dg.OpExecutionContext, config: ParkConfig, pipeline: PipelineResource) -> None:
+    """See `intake.release`."""
+    acts.park(pipeline.parts(), config.source, config.stream, config.reason)
+    context.add_output_metadata({"held": config.stream, "reason": config.reason})
+
+
 @dg.op(description="Take a held stream's parked deliveries in, in order, and let it flow again.")
 def release_stream(context: dg.OpExecutionContext, config: StreamConfig, pipeline: PipelineResource) -> None:
     """See `intake.release`."""
@@ -199,6 +212,7 @@ _OPS: dict[names.Kind, tuple[Callable[..., Any], ...]] = {
     "operate": (
         redrive_quarantine,
         discard_quarantine,
+        park_stream,
         release_stream,
         open_epoch,
         rebuild_state,
@@ -223,5 +237,9 @@ def prune_schedule(*, is_on: bool) -> dg.ScheduleDefinition:
     """Hourly, where sensors are on."""
     status = dg.DefaultScheduleStatus.RUNNING if is_on else dg.DefaultScheduleStatus.STOPPED
     return dg.ScheduleDefinition(
-        name="prune_hourly", job_name="prune", cron_schedule="17 * * * *", default_status=status
+        name="prune_hourly",
+        job_name="prune",
+        cron_schedule="17 * * * *",
+        default_status=status,
+        description="Applies retention to the journal, staging, exports and the partition keys of old batches.",
     )

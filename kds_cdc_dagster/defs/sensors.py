@@ -63,6 +63,7 @@ def _tick(parts: Pipeline, name: str) -> TickReport:
             wait_seconds=wait,
             is_draining=parts.is_draining,
             again_seconds=0.0 if parts.is_driven else INTERVAL_SECONDS + settings.tick_seconds,
+            backlog_seconds=settings.tick_backlog_seconds,
         )
     except KdsCdcError as error:
         return TickReport(failure=f"{type(error).__name__}: {error}")
@@ -127,5 +128,5 @@ def _nothing(report: TickReport, work: Work | None = None) -> dg.SensorResult:
 
 
 def _short(words: Iterable[str], limit: int = 60) -> str:
-    text = "_".join(words)
+    text = ".".join(words)  # a tag's value takes no comma
     return text if len(text) <= limit else text[: limit - 1] + "-"

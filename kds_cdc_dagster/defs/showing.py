@@ -43,7 +43,10 @@ def column_schema(entity: Entity) -> dg.TableSchema:
     return dg.TableSchema(
         columns=[
             dg.TableColumn(
-                column.name, column.type, constraints=dg.TableColumnConstraints(nullable=column.name not in keys_)
+                column.name,
+                column.type,
+                column.description or None,
+                constraints=dg.TableColumnConstraints(nullable=column.name not in keys_),
             )
             for column in entity.columns
         ]
@@ -76,8 +79,9 @@ def of_batches(
     found: dict[str, Any] = {name: sum(document.get(name) or 0 for document in documents) for name in counted}
     if len(documents) == 1:
         found |= _shown(documents[0]) | _of_batch(manifests[0]) | _of_place(parts, key, manifests[0], reports[0])
-    if "rows" in found:
-        found["dagster/partition_row_count"] = found["rows"]
+    written = found.get("rows", found.get("applied"))
+    if written is not None:
+        found["dagster/partition_row_count"] = written
     return found | {"batches": len(manifests)}
 
 

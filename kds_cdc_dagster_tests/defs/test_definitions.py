@@ -20,6 +20,7 @@ JOBS = {
     "compare_and_swap",
     "redrive_quarantine",
     "discard_quarantine",
+    "park_stream",
     "release_stream",
     "open_epoch",
     "rebuild_state",

@@ -10,7 +10,6 @@ import msgspec
 import pytest
 
 from kds_cdc_dagster.defs.partitions import BATCHES
-from kds_cdc_dagster.intake.release import park_stream
 from kds_cdc_dagster.journal import keys
 from kds_cdc_dagster.load.replay import ReplayReport
 from kds_cdc_dagster.ports import Message
@@ -137,11 +136,10 @@ def test_a_repair_without_any_restriction_is_refused(site: Site) -> None:
 
 
 def test_a_stream_held_by_hand_is_released_from_the_launchpad(site: Site) -> None:
-    """Parked changes are not curated until the job releases them; then they are, in order."""
+    """A stream parked by a job is held with its reason; its changes are curated, in order, when another releases it."""
     kitchens = Kitchens()
-    intake = site.parts.intake("operator")
-    park_stream(intake, "mock", kitchens.stream(1), "by hand")
-    intake.close()
+    site.run_job("park_stream", source="mock", stream=kitchens.stream(1), reason="by hand")
+    assert [record.hold for record in site.parts.state.streams(held_only=True)] == ["by hand"]
     site.send([kitchens.station(1, 1, name) for name in ("one", "two")])
     assert site.drive().counts["parked"] == 2
     assert site.rows(_ROWS.format("curated")) == []

@@ -41,6 +41,8 @@ class Column(Model):
     type: str
     """smallint, integer, bigint, double, decimal(p,s), boolean, varchar(n), text, date, time, timestamp,
     timestamptz, json, uuid, binary."""
+    description: str = ""
+    """Shown in the UI."""
     source_type: str | dict[str, str] | None = None
     """The source's declared type, or one per source id or connector. None: as `type`."""
 
