@@ -21,8 +21,8 @@ POSITION_DIGITS = 48
 LCR_DIGITS = 72
 """Oracle XStream alone needs more: an LCR position has up to 33 bytes. Positions of one source have one width."""
 
-_HEADS, _LSNS, _SEQUENCES = 16**17, 16**16, 16**SEQUENCE_DIGITS
-"""What the parts of a PostgreSQL position and a queue's sequence number are below."""
+_LSNS = 16**16
+"""What a log position of PostgreSQL is below."""
 
 NO_POSITION = ""
 """Below every position: a stream that has not accepted anything yet."""
@@ -45,10 +45,13 @@ def fixed(*parts: tuple[int, int]) -> str:
 def postgresql(last_commit_lsn: int | None, lsn: int) -> str:
     """(last completed commit, this change). A null first part is 0, others are raised by one."""
     head = 0 if last_commit_lsn is None else last_commit_lsn + 1
-    if not (0 <= head < _HEADS and 0 <= lsn < _LSNS):
+    try:  # `fixed` of (head, 17) and (lsn, 16) in one step, as this runs for every change
+        found = (head << 124 | lsn << 60).to_bytes(POSITION_DIGITS // 2)
+    except OverflowError:
+        found = b""
+    if not found or lsn >= _LSNS:
         raise ValueError("a log position is negative or too wide")
-    # `fixed` of (head, 17) and (lsn, 16) in one step, as this runs for every change: digits behind a leading 1.
-    return hex((_HEADS | head) << 124 | lsn << 60)[3:]
+    return found.hex()
 
 
 def postgresql_flattened(lsn: int) -> str:
@@ -107,13 +110,15 @@ def stream_order(epoch: int, stream_position: str) -> str:
 
 def row_order(epoch: int, phase: int, row_position: str, rank: int, sequence_number: str) -> str:
     """What a curated row keeps: the greater one wins. Raises ValueError on a number that is too wide."""
-    number = int(sequence_number)
-    if not 0 <= number < _SEQUENCES or not 0 <= rank < 16:
-        raise ValueError("a number is too wide for its place in a row order")
-    # In few steps, as this runs for every change: the digits of rank and number behind a leading 1.
-    return _row_order_head(epoch, phase) + row_position + hex((16 | rank) << 4 * SEQUENCE_DIGITS | number)[3:]
+    head, digit = _row_order_digits(epoch, phase, rank)
+    try:
+        number = int(sequence_number).to_bytes(SEQUENCE_DIGITS // 2)
+    except OverflowError as error:
+        raise ValueError("a sequence number is negative or too wide for a row order") from error
+    return f"{head}{row_position}{digit}{number.hex()}"
 
 
 @lru_cache(64)
-def _row_order_head(epoch: int, phase: int) -> str:
-    return hex_number(epoch, EPOCH_DIGITS) + hex_number(phase, 1)
+def _row_order_digits(epoch: int, phase: int, rank: int) -> tuple[str, str]:
+    """What comes before the row position, and the rank behind it. Kept, as it is the same for nearly all changes."""
+    return hex_number(epoch, EPOCH_DIGITS) + hex_number(phase, 1), hex_number(rank, 1)

@@ -205,9 +205,9 @@ def conclude_if_plain(work: StreamWork) -> bool:
     is_first_look = not work.declared and not work.answers
     if not is_first_look or not reply.is_all_accepted or _is_first_of_epoch(work):
         return False
-    changes = [change_of(item) for item in work.items]
-    histories = {change.lineage for change in changes if change.lineage} | ({reply.lineage} - {""})
-    odd = [change for change in changes if change.is_snapshot_start or change.row_position is None]
+    changes = [item.change or change_of(item) for item in work.items]
+    histories = {reply.lineage, *[change.lineage for change in changes]} - {""}
+    odd = [change for change in changes if change.is_snapshot_start or not change.row_position]
     if odd or len(histories) > 1:
         return False
     for item, change in zip(work.items, changes, strict=True):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from base64 import b64decode
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -21,13 +21,11 @@ import redis
 from pydantic import BaseModel
 
 from kds_cdc_dagster.adapters.duckdb_warehouse import DuckdbWarehouse
-from kds_cdc_dagster.adapters.memory_inbox import MemoryQueue
 from kds_cdc_dagster.catalogue import load_catalogue
-from kds_cdc_dagster.clock import SystemClock
 from kds_cdc_dagster.core.catalogue import Entity
 from kds_cdc_dagster.core.change import Delivery
-from kds_cdc_dagster.ports import Message
-from kds_cdc_dagster_tests.bench.sites import VISIBILITY_SECONDS, check
+from kds_cdc_dagster_tests.bench.backlog import Backlog
+from kds_cdc_dagster_tests.bench.sites import check
 from kds_cdc_dagster_tests.bench.workload import Workload
 
 BATCH = 1_000
@@ -62,10 +60,10 @@ class Envelope(BaseModel):
     ts_ms: int
 
 
-def run(messages: Sequence[Message], workload: Workload, redis_url: str, folder: Path) -> float:
+def run(deliveries: list[Delivery], workload: Workload, redis_url: str, folder: Path) -> float:
     """Seconds from the first receive to the last commit. Raises AssertionError if the rows are not the source's."""
-    queue = MemoryQueue(clock=SystemClock(), visibility_seconds=VISIBILITY_SECONDS, in_flight_max=1 << 40)
-    queue.send(messages)
+    queue = Backlog()
+    queue.publish([deliveries])
     client = redis.Redis.from_url(redis_url)
     decide = client.register_script(DECIDE)
     path = folder / "warehouse.duckdb"
@@ -78,12 +76,13 @@ def run(messages: Sequence[Message], workload: Workload, redis_url: str, folder:
         _merge(database, accepted)
         queue.acknowledge([delivery.receipt for delivery in batch])
     seconds = time.monotonic() - started
+    queue.prove_empty()
     database.close()
     check(DuckdbWarehouse(path, None), workload)  # type: ignore[arg-type]  # reads no objects
     return seconds
 
 
-def _received(queue: MemoryQueue) -> list[Delivery]:
+def _received(queue: Backlog) -> list[Delivery]:
     found: list[Delivery] = []
     while len(found) < BATCH and (more := queue.receive(max_messages=10, wait_seconds=0.0)):
         found += more

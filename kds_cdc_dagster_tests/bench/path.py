@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import pickle
 import tempfile
 import time
 from collections.abc import Iterator
@@ -13,15 +12,22 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import msgspec
+
 from kds_cdc_dagster.core.batch import CloseReason
-from kds_cdc_dagster.ports import Message
+from kds_cdc_dagster.core.change import Delivery
+from kds_cdc_dagster.intake.collect import RoundLimits
 from kds_cdc_dagster_tests.bench import baseline
+from kds_cdc_dagster_tests.bench.backlog import Backlog
 from kds_cdc_dagster_tests.bench.measure import RUNS, Figure, peak_mebibytes
 from kds_cdc_dagster_tests.bench.sites import check, open_intake, open_load
 from kds_cdc_dagster_tests.bench.workload import Workload
 from kds_cdc_dagster_tests.servers import valkey
 
 STREAMS, EACH, BATCH = 500, 10, 10_000
+"""A batch is sealed by the round that fills it; rounds end at 4 MiB, so a batch has some 13,500 changes."""
+ROUND = RoundLimits(STREAMS * EACH, 8 << 20, 0.25)
+"""By count, so that two rounds are a batch, neither more nor less."""
 POLL_SECONDS = 0.02
 DUCKDB_MEGABYTES = 80
 """Of the load's process."""
@@ -87,29 +93,37 @@ def _ours(rounds: int) -> Whole:
         return Whole(seconds, (taken[0], loaded[0]), (taken[1], loaded[1]))
 
 
-def _written(path: Path, rounds: int) -> Workload:
+def _written(folder: Path, rounds: int) -> Workload:
+    """Write the messages, a part of `STREAMS` × `EACH` to a file."""
     workload = Workload(STREAMS)
-    with path.open("wb") as file:
-        for _ in range(rounds):
-            pickle.dump([(m.body, m.group_id, m.dedup_id) for m in workload.messages(1, EACH)], file)
+    folder.mkdir()
+    for number in range(rounds):
+        (folder / str(number)).write_bytes(msgspec.msgpack.encode(workload.deliveries(1, EACH)))
     return workload
 
 
+def _parts(folder: Path, numbers: range) -> Iterator[list[Delivery]]:
+    """Written messages, read as they are taken, so that they are not the intake's memory."""
+    for number in numbers:
+        yield msgspec.msgpack.decode((folder / str(number)).read_bytes(), type=list[Delivery])
+
+
 def _take_in(folder: Path, redis_url: str, rounds: int, parent: Connection[Any, Any]) -> None:
-    """The intake's process. It also fills the queue, a round's messages at a time, so that they are not its memory."""
-    site = open_intake(folder, redis_url, batch_records=BATCH)
-    accepted = 0
-    with (folder / MESSAGES).open("rb") as file:
-        for number in range(rounds + 1):
-            if number == 1:
-                site.intake.seal(CloseReason.DRAIN)
-                parent.send(None), parent.recv()
-                cpu = time.process_time()
-            site.queue.send([Message(*fields) for fields in pickle.load(file)])  # noqa: S301  our own file
-            accepted += site.drain()
-    assert accepted == (rounds + 1) * STREAMS * EACH
+    """The intake's process. It also fills the queue, always ahead of what it takes."""
+    backlog = Backlog()
+    site = open_intake(folder, redis_url, batch_records=BATCH, inbox=backlog)
+    backlog.publish(_parts(folder / MESSAGES, range(1)))
+    accepted = site.drain(ROUND)
     site.intake.seal(CloseReason.DRAIN)
-    parent.send((time.process_time() - cpu, peak_mebibytes()))
+    parent.send(None), parent.recv()
+    cpu = time.process_time()
+    backlog.publish(_parts(folder / MESSAGES, range(1, rounds + 1)))
+    accepted += site.drain(ROUND)
+    site.intake.seal(CloseReason.DRAIN)
+    took = time.process_time() - cpu
+    backlog.prove_empty()
+    assert accepted == (rounds + 1) * STREAMS * EACH
+    parent.send((took, peak_mebibytes()))
 
 
 def _load(folder: Path, parent: Connection[Any, Any]) -> None:
@@ -131,4 +145,4 @@ def _load(folder: Path, parent: Connection[Any, Any]) -> None:
 def _baseline(rounds: int) -> float:
     workload = Workload(STREAMS)
     with valkey() as server, tempfile.TemporaryDirectory() as name:
-        return baseline.run(workload.messages(rounds, EACH), workload, server.url, Path(name))
+        return baseline.run(workload.deliveries(rounds, EACH), workload, server.url, Path(name))

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kds_cdc_dagster.core.identity import canonical, content_hash, identity
+from kds_cdc_dagster.core.identity import canonical, content_hash, identity, identity_after, stem
 from kds_cdc_dagster.core.position import arrival, hex_number, lcr, lsn_text, postgresql, row_order
 
 RAW = msgspec.json.Decoder(float_hook=lambda text: msgspec.Raw(text.encode()))
@@ -20,6 +20,15 @@ def test_the_order_of_keys_does_not_matter_but_digits_do() -> None:
     )
     assert content_hash("u", "[1]", None, left) == content_hash("u", "[1]", None, right)
     assert content_hash("u", "[1]", None, left) != content_hash("u", "[1]", None, other)
+
+
+def test_hashes_are_those_of_the_journals_that_exist() -> None:
+    """Another way to the same hash may be found, another hash would make every redelivery a new change."""
+    assert content_hash("u", "[1]", None, {"b": [1, 2], "a": "x"}) == "45a48dfc4ad6a5ef"
+    parts = ("prod", "kds", "db", "kds", "ticket", "u"), ("[1]", 200)
+    assert identity(*parts[0], *parts[1]) == "3032d88cf0536774689e468d9c943473"
+    common = stem(*parts[0])
+    assert [identity_after(common, *parts[1]) for _ in range(2)] == ["3032d88cf0536774689e468d9c943473"] * 2
 
 
 def test_every_part_of_the_content_counts() -> None:
@@ -77,3 +86,15 @@ def test_numbers_that_do_not_fit_are_refused() -> None:
             hex_number(wrong, 16)
     with pytest.raises(ValueError, match="LCR"):
         lcr("00" * 37)
+    for commit, lsn in ((None, -1), (None, 1 << 64), (-2, 1), ((1 << 68) - 1, 1)):
+        with pytest.raises(ValueError, match="log position"):
+            postgresql(commit, lsn)
+    for rank, number in ((1, "-1"), (1, str(1 << 192)), (16, "1"), (-1, "1")):
+        with pytest.raises(ValueError, match=r"too wide|does not fit"):
+            row_order(1, 1, "", rank, number)
+
+
+def test_the_widest_numbers_fit() -> None:
+    """The last that are not refused: every digit of the position is one of theirs."""
+    assert postgresql((1 << 68) - 2, (1 << 64) - 1) == "f" * 33 + "0" * 15
+    assert row_order(1, 1, "", 15, str((1 << 192) - 1)) == "000000011" + "f" * 49

@@ -47,8 +47,9 @@ def encode(columns: Mapping[str, Sequence[object]], counts: Mapping[str, int]) -
     return msgspec.msgpack.encode([ordered, sorted(counts.items())])
 
 
-def decode(id_: SegmentId, body: bytes) -> Segment | None:
-    """As `segment.decode`."""
+def decode(id_: SegmentId, body: bytes, *, dictionaries: Sequence[str] = ()) -> Segment | None:
+    """As `segment.decode`; nothing here has a dictionary."""
+    del dictionaries
     return None if body == END else _decoded(id_, body)
 
 

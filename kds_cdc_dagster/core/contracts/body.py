@@ -28,17 +28,17 @@ class Refused(Exception):
         super().__init__(detail)
 
 
-class SourceBlock(msgspec.Struct, gc=False):
-    """The parts of Debezium's `source` that matter, unchecked: null, text or number.
+class ShortBlock(msgspec.Struct, gc=False):
+    """The parts of Debezium's `source` that tell where a change of PostgreSQL, MySQL or MariaDB stands, unchecked:
+    null, text or number.
 
     First those of PostgreSQL in the order in which they come: a field that stands where it is looked for is found
-    at once.
+    at once. No more than the short way reads: every name that is not among them is compared with all of them.
     """
 
     connector: Any = None
     name: Any = None
     ts_ms: Any = None
-    snapshot: Any = None
     db: Any = None
     sequence: Any = None
     schema: Any = None
@@ -49,6 +49,12 @@ class SourceBlock(msgspec.Struct, gc=False):
     file: Any = None
     pos: Any = None
     row: Any = None
+
+
+class SourceBlock(ShortBlock, gc=False):
+    """The parts that matter of any connector's `source`."""
+
+    snapshot: Any = None
     commit_lsn: Any = None
     change_lsn: Any = None
     scn: Any = None

@@ -13,8 +13,10 @@ import msgspec
 
 from kds_cdc_dagster.core import position
 from kds_cdc_dagster.core.change import Reason
-from kds_cdc_dagster.core.contracts.body import Refused, SourceBlock
+from kds_cdc_dagster.core.contracts.body import Refused, ShortBlock, SourceBlock
 
+WITH_LINEAGE = frozenset({"mysql", "mariadb"})
+"""Connectors whose changes name their server's history."""
 _SEQUENCE = msgspec.json.Decoder(tuple[str | None, str | None])
 
 
@@ -42,9 +44,9 @@ def coordinates(connector: str, op: str, source: SourceBlock, *, has_sequence: b
     return found
 
 
-def lineage(connector: str, op: str, source: SourceBlock) -> str:
+def lineage(connector: str, op: str, source: ShortBlock) -> str:
     """What tells one server history from another: binlog base name and GTID origin; empty if unknown."""
-    if connector not in {"mysql", "mariadb"} or op == "r":
+    if connector not in WITH_LINEAGE or op == "r":
         return ""
     return f"{source.file.rsplit('.', 1)[0]}|{_origin(source.gtid) or source.server_id}"
 
@@ -56,7 +58,7 @@ def _origin(gtid: str | None) -> str:
     return gtid.split(":", 1)[0] if ":" in gtid else gtid.rsplit("-", 1)[0]
 
 
-def _postgresql(_op: str, source: SourceBlock) -> Coordinates | None:
+def _postgresql(_op: str, source: ShortBlock) -> Coordinates | None:
     if source.sequence is None:
         return None
     last_commit, own = _SEQUENCE.decode(source.sequence)
@@ -73,7 +75,7 @@ def _postgresql_partial(op: str, source: SourceBlock) -> Coordinates | None:
     return Coordinates(position.postgresql_flattened(lsn), (lsn,), is_arrival=True)
 
 
-def _binlog(_op: str, source: SourceBlock) -> Coordinates | None:
+def _binlog(_op: str, source: ShortBlock) -> Coordinates | None:
     if source.file is None or source.pos is None:
         return None
     pos, row = _number(source.pos), _number(source.row or 0)
@@ -107,10 +109,14 @@ def _number(value: Any) -> int:
     raise TypeError("not a whole number")
 
 
-CONNECTORS: Mapping[str, Callable[[str, SourceBlock], Coordinates | None]] = {
+USUAL: Mapping[str, Callable[[str, ShortBlock], Coordinates | None]] = {
     "postgresql": _postgresql,
     "mysql": _binlog,
     "mariadb": _binlog,
+}
+"""Connectors of which the short block says enough."""
+CONNECTORS: Mapping[str, Callable[[str, SourceBlock], Coordinates | None]] = {
+    **USUAL,
     "sqlserver": _commit_lsn,
     "db2": _commit_lsn,
     "oracle": _oracle,

@@ -14,12 +14,12 @@ import msgspec
 from kds_cdc_dagster.core import identity
 from kds_cdc_dagster.core.change import Change, Delivery, Op, Phase, Rank, Rejection
 from kds_cdc_dagster.core.contracts.admission import Admission
-from kds_cdc_dagster.core.contracts.body import SourceBlock
-from kds_cdc_dagster.core.contracts.coordinates import CONNECTORS, lineage
+from kds_cdc_dagster.core.contracts.body import ShortBlock
+from kds_cdc_dagster.core.contracts.coordinates import USUAL, WITH_LINEAGE, lineage
 from kds_cdc_dagster.core.contracts.debezium import milliseconds
 from kds_cdc_dagster.core.contracts.rows import Rows
 from kds_cdc_dagster.core.contracts.sources import Route, Sources
-from kds_cdc_dagster.core.contracts.tables import FOLDED, key_text
+from kds_cdc_dagster.core.contracts.tables import key_text
 
 SEATS_MAX = 16_384
 """Streams of a table whose account, store and tenant are kept: some 10 MB."""
@@ -35,7 +35,7 @@ _Seat = tuple[str, str | None, str | None, str | None, str | None]
 
 class _Envelope(msgspec.Struct, gc=False):
     op: str
-    source: SourceBlock
+    source: ShortBlock
     before: msgspec.Raw = _NULL
     after: msgspec.Raw = _NULL
 
@@ -67,9 +67,9 @@ class ShortWay:
         except Exception:  # noqa: BLE001  the long way meets it again and says what is wrong
             return None
 
-    def _found(self, place: tuple[object, ...], source: SourceBlock) -> _ShortTable | None:
+    def _found(self, place: tuple[object, ...], source: ShortBlock) -> _ShortTable | None:
         route = self._sources.route(source, is_partial=False)
-        if route is None or route.table.connector in FOLDED:
+        if route is None or route.table.connector not in USUAL:
             return None
         found = self._tables[place] = _ShortTable(route, self._admission)  # bounded by the catalogue's tables
         return found
@@ -86,8 +86,9 @@ class _ShortTable:
         words = dict.fromkeys(word.name for word in (columns.account, columns.store, *columns.stream) if word)
         self._rows = Rows([column.name for column in table.entity.columns], words)
         self._words, self._word_names = self._rows.getter(words), tuple(words)
-        self._key, self._has_one_key = self._rows.getter([name for name, _ in columns.key]), len(columns.key) == 1
-        self._coordinates = CONNECTORS[table.connector]
+        self._key = self._rows.getter([name for name, _ in columns.key])
+        self._decode_key = columns.key[0][1] if len(columns.key) == 1 else None
+        self._coordinates, self._has_lineage = USUAL[table.connector], table.connector in WITH_LINEAGE
         self._names = (table.source_id, table.entity_name, *route.place)
         origin = (identity.PRODUCTION, table.source_id, *route.place)
         self._stems = {op: identity.stem(*origin, op) for op in _OPERATIONS}
@@ -95,26 +96,34 @@ class _ShortTable:
 
     def parse(self, envelope: _Envelope, delivery: Delivery) -> Change | Rejection | None:
         """See `ShortWay.parse`. Raises what decoders raise."""
-        op, source, rows = envelope.op, envelope.source, self._rows
-        before, after = rows.read(envelope.before), rows.read(envelope.after)
+        op, source, read = envelope.op, envelope.source, self._rows.read
+        before = None if envelope.before == _NULL else read(envelope.before)
+        after = None if envelope.after == _NULL else read(envelope.after)
         row = before if op == _DELETE else after
         found = self._coordinates(op, source)
         if row is None or found is None:
             return None
-        place, values, group_id = found.row_position, self._key(row), delivery.group_id
-        key = key_text((values,) if self._has_one_key else values, self._columns)
+        place, key, group_id = found.row_position, self._key_text(self._key(row)), delivery.group_id
         own = identity.identity_after(self._stems[op], key, *found.identity)
         content_hash = identity.content_hash(op, key, before, after)
         about = (group_id, op == _DELETE, self._words(row))
         seat = self._seats.get(about)
         source_id, entity, database, schema, table = self._names
         stream, account, store, tenant, company = seat or self._scope(row, delivery, op)
-        history, at_ms = lineage(self._connector, op, source), milliseconds(source.ts_ms)
+        history = lineage(self._connector, op, source) if self._has_lineage else ""
+        at_ms = source.ts_ms if type(source.ts_ms) is int else milliseconds(source.ts_ms)
         change = Change(  # by place: twenty-two names cost a microsecond
             source_id, entity, database, schema, table, op, key, stream, account, store, tenant, company,
             own, content_hash, place, place, _STREAMING, _RANK, history, False, at_ms,
         )  # fmt: skip
         return change if seat else self._seated(change, about, group_id)
+
+    def _key_text(self, values: Any) -> str:
+        """Text of the key of these values, or of this value of a key of one column: mostly a whole number."""
+        if self._decode_key is None:
+            return key_text(values, self._columns)
+        number = self._decode_key(values) if type(values) is int else None
+        return f"[{number}]" if type(number) is int else key_text((values,), self._columns)
 
     def _scope(self, row: Any, delivery: Delivery, op: str) -> _Seat:
         """Stream, account and store; no tenant and company yet."""

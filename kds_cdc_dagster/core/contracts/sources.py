@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from kds_cdc_dagster.core.catalogue import Catalogue, Source
 from kds_cdc_dagster.core.change import Reason
-from kds_cdc_dagster.core.contracts.body import Refused, SourceBlock
+from kds_cdc_dagster.core.contracts.body import Refused, ShortBlock
 from kds_cdc_dagster.core.contracts.tables import BoundTable
 
 GROUPS: Mapping[str, tuple[str, ...]] = {"binlog": ("mysql", "mariadb"), "lsn-text": ("sqlserver", "db2")}
@@ -22,7 +22,7 @@ class Place(NamedTuple):
     table: str
 
 
-def _place(block: SourceBlock, source: Source, *, is_partial: bool) -> Place:
+def _place(block: ShortBlock, source: Source, *, is_partial: bool) -> Place:
     """Database, schema and table, all mandatory. Flattened rows take what they lack from the source."""
     default, default_schema = (source.database, source.flattened_schema) if is_partial else (None, None)
     database = block.db or default
@@ -61,7 +61,7 @@ class Sources:
             for name in (source.name, ""):
                 self._found.setdefault((words, name), []).append(source)
 
-    def route(self, block: SourceBlock, *, is_partial: bool) -> Route | None:
+    def route(self, block: ShortBlock, *, is_partial: bool) -> Route | None:
         """Table and place of a row; None for the connector's own signal tables. Raises Refused.
 
         `is_partial`: connector, name, database and schema may be missing (flattened rows).
@@ -77,7 +77,7 @@ class Sources:
         route = self._routes[key] = Route(self._table(source, place), place)  # bounded by the catalogue's tables
         return route
 
-    def _source(self, block: SourceBlock, *, is_partial: bool) -> Source:
+    def _source(self, block: ShortBlock, *, is_partial: bool) -> Source:
         connector, name = block.connector or "", block.name or ""
         if not is_partial and not (connector and name):
             raise Refused(Reason.MISSING_FIELD, "source.connector or source.name is missing")
