@@ -33,21 +33,19 @@ def typed(records: pa.Table, entity: Entity, catalogue: Catalogue, *, bytes_max:
     are not held up. Raises KeyError for a source that the catalogue does not have.
     """
     found = Findings()
-    tables = [part.table(records, found) for part in _Parts(entity, catalogue, bytes_max).of(records, found)]
-    table = pa.concat_tables(tables) if tables else typed_schema(entity).empty_table()
-    if len(tables) > 1:
-        table = table.sort_by("_record")
-    return Typed(table, sorted(found.refused, key=itemgetter(0)), found.drift)
+    tables = [
+        _Parts(entity, catalogue, bytes_max).table(records.slice(first, PORTION), first, found)
+        for first in range(0, records.num_rows, PORTION)
+    ]
+    return Typed(pa.concat_tables([typed_schema(entity).empty_table(), *tables]), found.refused, found.drift)
 
 
-PORTION = 1_000
-"""Records that are rows at once, before they are columns."""
-_Record = tuple[int, str, bytes]
-"""Index, operation, body."""
+PORTION = 10_000
+"""Records typed at once: the garbage collector and the memory never see the values of more."""
 
 
 class _Parts:
-    """Gathers records by source and wrapper schema."""
+    """Gathers a portion's records by source and wrapper schema."""
 
     def __init__(self, entity: Entity, catalogue: Catalogue, bytes_max: BytesMax) -> None:
         self._entity = entity
@@ -55,30 +53,35 @@ class _Parts:
         self._bytes_max = bytes_max
         self._parts: dict[tuple[str, bytes | None], Part] = {}
 
-    def of(self, records: pa.Table, found: Findings) -> list[Part]:
+    def table(self, records: pa.Table, first: int, found: Findings) -> pa.Table:
+        """The typed rows; the first record is number `first` of all."""
+        mine = Findings()
+        tables = [part.table(records, mine) for part in self._gathered(records, mine)]
+        refused = sorted(mine.refused, key=itemgetter(0))
+        found.refused.extend((first + record, reason, detail) for record, reason, detail in refused)
+        found.drift.update(mine.drift)
+        table = pa.concat_tables(tables) if tables else typed_schema(self._entity).empty_table()
+        if len(tables) > 1:
+            table = table.sort_by("_record")
+        numbers = pc.add(table["_record"], pa.scalar(first, pa.int32()))
+        return table.set_column(table.num_columns - 1, "_record", numbers)
+
+    def _gathered(self, records: pa.Table, found: Findings) -> list[Part]:
         """The parts; records without a row image are refused."""
         ops, bodies = records["op"].to_pylist(), records["body"].to_pylist()
         for source, mine in _by_source(records):
-            for start in range(0, len(mine), PORTION):
-                portion = mine[start : start + PORTION]
-                about = [(record, ops[record], bodies[record]) for record in portion]
-                self._add_portion(source, about, found)
+            part, start = self._part(source, None), 0
+            mine_ops = [ops[record] for record in mine]
+            rows = part.rules.whole_images(mine_ops, [bodies[record] for record in mine])
+            for place, record in [(place, mine[place]) for place, row in enumerate(rows) if row is None]:
+                part.add_whole(mine[start:place], mine_ops[start:place], rows[start:place])
+                start = place + 1
+                if not self._add(record, source, ops[record], bodies[record]):
+                    found.refused.append((record, Reason.UNDECODABLE_VALUE, "no row image in the body"))
+            part.add_whole(mine[start:], mine_ops[start:], rows[start:])
         return [part for part in self._parts.values() if len(part)]
 
-    def _add_portion(self, source: str, about: Sequence[_Record], found: Findings) -> None:
-        part, start = self._part(source, None), 0
-        records, ops, bodies = zip(*about, strict=True)
-        rows = part.rules.whole_images(ops, bodies)
-        for place in [place for place, row in enumerate(rows) if row is None]:
-            part.add_whole(records[start:place], rows[start:place])
-            start = place + 1
-            if not self._add(source, about[place]):
-                found.refused.append((records[place], Reason.UNDECODABLE_VALUE, "no row image in the body"))
-        part.add_whole(records[start:], rows[start:])
-        part.turn()
-
-    def _add(self, source: str, about: _Record) -> bool:
-        record, op, body = about
+    def _add(self, record: int, source: str, op: str, body: bytes) -> bool:
         image = read_image(body, op)
         if image is None:
             return False

@@ -33,27 +33,20 @@ class Part:
     def __init__(self, rules: Rules) -> None:
         self.rules = rules
         self._indices: list[int] = []
-        self._columns: list[list[Any]] = [[] for _ in rules.names]
-        self._rows: list[Sequence[Any]] = []
-        """The last ones, which are not in the columns yet."""
+        self._rows: list[tuple[Any, ...]] = []
         self._shapes: list[Shape] = []
         self._extras: dict[int, dict[str, Any]] = {}
         """Record -> what is known beside the entity's columns."""
 
     def __len__(self) -> int:
-        return len(self._indices)
+        return len(self._rows)
 
-    def add_whole(self, records: Sequence[int], rows: Sequence[Any]) -> None:
-        """Add records whose images have the entity's columns, no more and no less."""
+    def add_whole(self, records: Sequence[int], ops: Sequence[str], rows: Sequence[Any]) -> None:
+        """Add records whose images have the entity's columns, no more and no less, or are of deletes."""
         self._indices += records
         self._rows += rows
-        self._shapes += [self.rules.whole] * len(rows)
-
-    def turn(self) -> None:
-        """Turn the last rows into columns, a portion at a time: of many rows at once the garbage collector is slow."""
-        for column, values in zip(self._columns, zip(*self._rows, strict=True), strict=False):
-            column.extend(values)
-        self._rows.clear()
+        whole, of_delete = self.rules.whole, self.rules.shapes.of_delete
+        self._shapes += [of_delete if op == Op.DELETE else whole for op in ops]
 
     def add(self, record: int, op: str, row: Mapping[str, Any]) -> None:
         """Add a record's row. Of a delete's image only the key is real."""
@@ -73,7 +66,6 @@ class Part:
 
     def table(self, records: pa.Table, found: Findings) -> pa.Table:
         """The part's typed rows; refusals and drift go to `found`."""
-        self.turn()
         missing: _Missing = {}
         shapes = Counter(self._shapes)
         refused: _Refused = {}
@@ -81,14 +73,14 @@ class Part:
             refused = {r: (Reason.SCHEMA_DRIFT, shape.refusal) for r, shape in enumerate(self._shapes) if shape.refusal}
         arrays = [
             self._array(name, reader.read(values), (missing, refused), found)
-            for values, (name, reader) in zip(self._columns, self.rules.readers.items(), strict=True)
+            for values, (name, reader) in zip(zip(*self._rows, strict=True), self.rules.readers.items(), strict=True)
         ]
         _count_drift(shapes, found)
         table = pa.table([*arrays, *self._meta(records, missing, found)], schema=self.rules.schema)
         if not refused:
             return table
         found.refused.extend((self._indices[row], *why) for row, why in refused.items())
-        return table.filter(pa.array([row not in refused for row in range(len(self))]))
+        return table.filter(pa.array([row not in refused for row in range(len(self._rows))]))
 
     def _array(self, name: str, read: ColumnResult, about: tuple[_Missing, _Refused], found: Findings) -> pa.Array:
         """The column's array; what it does not know or refuses is noted."""
@@ -104,7 +96,7 @@ class Part:
             else:
                 missing.setdefault(row, set()).add(name)
                 if kind == "incompatible" and rules.source.on.incompatible == "evolve":
-                    self._extras.setdefault(self._indices[row], {})[name] = self._columns[rules.names.index(name)][row]
+                    self._extras.setdefault(self._indices[row], {})[name] = self._rows[row][rules.names.index(name)]
         if read.nul_replaced:
             found.drift["nul_replaced", name] += read.nul_replaced
         return read.array
@@ -132,7 +124,7 @@ class Part:
 
     def _extra_texts(self, found: Findings) -> pa.Array:
         if not self._extras:
-            return pa.nulls(len(self), pa.string())
+            return pa.nulls(len(self._rows), pa.string())
         extras = [self._extras.get(record) for record in self._indices]
         texts = [None if extra is None else self._extra_text(extra, found) for extra in extras]
         return pa.array(texts, pa.string())

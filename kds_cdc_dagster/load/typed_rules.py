@@ -36,7 +36,7 @@ class Rules:
         self.shapes = Shapes(self.names, entity.primary_key, source.on, self.widened)
         self.whole = self.shapes.of(self.names)
         floats = {name for name, reader in self.readers.items() if reader.is_float}
-        self._images = None if source.connector in FOLDED else WholeImages(self.names, floats)
+        self._images = None if source.connector in FOLDED else WholeImages(self.names, self.key, floats)
 
     def whole_images(self, ops: Sequence[str], bodies: Sequence[bytes]) -> Sequence[tuple[Any, ...] | None]:
         """See `WholeImages.read`. Where columns have the database's own names no image can be taken as it stands."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from typing import Any
+from unittest import mock
 
 import pyarrow as pa
 from hypothesis import given, settings
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from kds_cdc_dagster.catalogue import load_catalogue
 from kds_cdc_dagster.core.contracts import Limits, Parser
+from kds_cdc_dagster.load import typed as typed_module
 from kds_cdc_dagster.load.typed import Typed, typed
 from kds_cdc_dagster.load.typed_images import WholeImages
 from kds_cdc_dagster_tests.captures import delivery
@@ -74,7 +76,7 @@ def shown(found: Typed) -> tuple[Any, ...]:
 @settings(max_examples=150, deadline=None)
 @given(st.lists(st.tuples(IMAGES, OPS, st.sampled_from([None, None, None, "recipe", "updated_at"])), max_size=6))
 def test_whole_images_and_single_ones_give_the_same_rows(changes: list[tuple[dict[str, str], str, str | None]]) -> None:
-    """Values, refusals, unknown columns and drift do not depend on the way a body took.
+    """Values, refusals, unknown columns and drift do not depend on the way a body took, nor on the portions.
 
     A leading blank changes no JSON, but is not how a whole image begins: those bodies are read one by one.
     """
@@ -84,20 +86,23 @@ def test_whole_images_and_single_ones_give_the_same_rows(changes: list[tuple[dic
     slow = table.set_column(
         table.schema.get_field_index("body"), "body", pa.array([b" " + text for text in accepted], pa.binary())
     )
-    assert shown(rows(table)) == shown(rows(slow))
+    with mock.patch.object(typed_module, "PORTION", 2):
+        in_portions = shown(rows(slow))
+    assert shown(rows(table)) == in_portions
 
 
 def test_a_whole_image_is_one() -> None:
     """The comparison above compares something: the usual body is taken as it stands."""
     usual = message(1, {"prep_seconds": "0.1"}, "c", None)
-    images = WholeImages([column.name for column in ITEM.columns], {"prep_seconds"})
-    assert images.read(["c"], [usual]) != [None]
-    assert images.read(["c"], [b" " + usual]) == [None]
+    deleted = message(1, {}, "d", None)
+    images = WholeImages([column.name for column in ITEM.columns], ITEM.primary_key, {"prep_seconds"})
+    assert None not in images.read(["c", "d"], [usual, deleted])
+    assert images.read(["c", "d"], [b" " + usual, b" " + deleted]) == [None, None]
 
 
 def test_only_whole_images_are_taken_as_they_stand() -> None:
-    """One column too many or too few, another form, a delete, a mock's message: not for this reader."""
-    images = WholeImages(["a", "b"], {"b"})
+    """One column too many or too few, another form, a mock's message, no row: not for this reader."""
+    images = WholeImages(["a", "b"], {"a"}, {"b"})
     whole = b'{"before":null,"after":{"a":"x","b":1.5},"op":"c"}'
     others = [
         whole.replace(b',"b":1.5', b""),
@@ -109,4 +114,14 @@ def test_only_whole_images_are_taken_as_they_stand() -> None:
         b"",
     ]
     assert images.read(["c"] * 8, [whole, *others]) == [("x", 1.5), *[None] * 7]
-    assert images.read(["d", "u"], [whole, whole]) == [None, ("x", 1.5)]
+    assert images.read(["d", "u", "t"], [whole] * 3) == [None, ("x", 1.5), None]
+
+
+def test_of_a_delete_only_the_key_is_taken() -> None:
+    """Whatever else its image holds is nobody's value; without its key, or an image, it is read one by one."""
+    images = WholeImages(["a", "b", "c"], {"b"})
+    whole = b'{"before":{"a":1,"b":"x","d":{}},"after":null,"op":"d"}'
+    without_key = whole.replace(b'"b"', b'"e"')
+    without_image = whole.replace(b'{"a":1,"b":"x","d":{}}', b"null")
+    found = images.read(["d"] * 3, [whole, without_key, without_image])
+    assert found == [(None, "x", None), None, None]
