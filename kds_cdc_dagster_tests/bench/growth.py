@@ -12,6 +12,7 @@ from kds_cdc_dagster.core.batch import CloseReason
 from kds_cdc_dagster.intake.engine import Intake
 from kds_cdc_dagster.journal import keys
 from kds_cdc_dagster.journal.manifest import Manifest
+from kds_cdc_dagster.ports import Transaction
 from kds_cdc_dagster_tests.bench.load import STREAMS, sealed
 from kds_cdc_dagster_tests.bench.measure import RUNS, Figure, Span, span
 from kds_cdc_dagster_tests.bench.sites import LoadSite, check, open_intake, open_load
@@ -33,6 +34,7 @@ def batches(*, quick: bool) -> Iterator[Figure]:
             first = _batch(site.intake, workload, load)[2]
             for number in range(made, target):
                 _add_old(load, first, number)
+            load.warehouse.run(lambda tx, added=target - made: _add_ledgers(tx, added))  # type: ignore[misc]
             made = target
             spans = [_batch(site.intake, workload, load) for _ in range(RUNS)]
             yield _cost(f"seal one of 1,000, {made:,} batches made", [seal for seal, _, _ in spans])
@@ -64,6 +66,15 @@ def _add_old(load: LoadSite, like: Manifest, number: int) -> None:
     old = msgspec.structs.replace(like, batch=batch, claim=claim, first_slot=slot, last_slot=slot)
     load.store.create(keys.manifest(batch), msgspec.json.encode(old))
     load.store.create(keys.done(batch), b"{}")
+
+
+def _add_ledgers(tx: Transaction, added: int) -> None:
+    """What the ledgers say of that many more batches: as of the ones they know, under other names."""
+    for table in ("ops.load_ledger", "ops.staged"):
+        tx.execute(
+            f"INSERT INTO {table} SELECT t.* REPLACE (t.batch_id || '-' || i AS batch_id) FROM range({added}) r(i), "
+            f"(SELECT * FROM {table} WHERE batch_id = (SELECT MIN(batch_id) FROM {table})) t"
+        )
 
 
 def curated(*, quick: bool) -> Iterator[Figure]:
