@@ -7,10 +7,8 @@ new claim.
 
 from __future__ import annotations
 
-import gc
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from kds_cdc_dagster.core.catalogue import Catalogue
@@ -27,6 +25,7 @@ from kds_cdc_dagster.journal import keys, segment
 from kds_cdc_dagster.journal.epochs import SourceEpoch
 from kds_cdc_dagster.journal.keys import SegmentId
 from kds_cdc_dagster.ports import Clock, ObjectStore, StateStore
+from kds_cdc_dagster.processes import without_collection
 
 PUT_TRIES = 3
 
@@ -53,22 +52,6 @@ class RoundResult:
     written: Written | None
 
 
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """Pause Python's garbage collector.
-
-    It is called for every so many new objects. A round makes them by the ten thousand, and all of them go with their
-    last reference: it would look them through for nothing, for a twentieth of the round's time.
-    """
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
-
-
 class Round:
     """Takes deliveries through parse, decide, put and settle. Acknowledging is the caller's last step."""
 
@@ -91,7 +74,7 @@ class Round:
         self._clock = clock
         self._worker = worker
 
-    @_no_collection()
+    @without_collection()
     def run(
         self,
         deliveries: Sequence[Delivery],

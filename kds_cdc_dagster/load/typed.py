@@ -18,6 +18,7 @@ from kds_cdc_dagster.load.typed_images import read_image
 from kds_cdc_dagster.load.typed_part import Part
 from kds_cdc_dagster.load.typed_result import Findings, Typed, typed_schema
 from kds_cdc_dagster.load.typed_rules import BytesMax, rules
+from kds_cdc_dagster.processes import without_collection
 
 __all__ = ["Typed", "typed", "typed_schema"]
 
@@ -26,6 +27,7 @@ def _no_limit(_: str) -> None:
     return None
 
 
+@without_collection()
 def typed(records: pa.Table, entity: Entity, catalogue: Catalogue, *, bytes_max: BytesMax = _no_limit) -> Typed:
     """Type the accepted records (`journal.segment.SCHEMA`) of one entity, in their order.
 
@@ -41,7 +43,7 @@ def typed(records: pa.Table, entity: Entity, catalogue: Catalogue, *, bytes_max:
 
 
 PORTION = 10_000
-"""Records typed at once: the garbage collector and the memory never see the values of more."""
+"""Records typed at once: memory never holds the values of more."""
 
 
 class _Parts:
