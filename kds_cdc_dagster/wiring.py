@@ -130,7 +130,7 @@ class Pipeline:
         s = self.settings
         limits = RoundLimits(s.segment_records_max, s.segment_bytes_max, s.linger_seconds)
         if s.queue == "local":
-            return DirectCollector(self.inbox, self.clock, limits)
+            return DirectCollector(self.inbox, self.clock, limits, receive_max=s.local_receive_max)
         from kds_cdc_dagster.intake.receivers import PumpPolicy, ReceivePump
 
         policy = PumpPolicy(
@@ -220,6 +220,7 @@ def _local_queue(path: Path, s: Settings, clock: Clock) -> LocalQueue:
         clock=clock,
         visibility_seconds=s.visibility_seconds,
         dead_letter_after=s.local_dead_letter_after,
+        receive_max=s.local_receive_max,
         is_synced=s.store_fsync == "on",
     )
 

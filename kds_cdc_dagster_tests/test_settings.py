@@ -63,3 +63,15 @@ def test_a_power_cut_takes_nothing_by_default(
     parts.outbound.send([Message("a", "g", "d")])
     turn.assert_called_once_with(is_synced=is_synced)
     parts.close()
+
+
+def test_the_local_queue_gives_and_is_asked_for_as_many_as_the_setting_says(tmp_path: Path) -> None:
+    """One setting for both sides: twelve a receive, so that a round of thirty takes three."""
+    parts = Pipeline(read(home=str(tmp_path), local_receive_max="12"))
+    parts.outbound.send([Message(str(number), f"g{number}", str(number)) for number in range(30)])
+    receive = mock.Mock(wraps=parts.inbox.receive)
+    with mock.patch.object(parts.inbox, "receive", receive):
+        assert len(parts.ticker("w")._collector.collect(0.0)) == 30
+    assert {call.kwargs["max_messages"] for call in receive.call_args_list} == {12}
+    assert len(receive.call_args_list) == 4  # the last one finds nothing
+    parts.close()

@@ -17,13 +17,22 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from kds_cdc_dagster.adapters.local_queue import Receipt, sequence_number
+from kds_cdc_dagster.core.change import Delivery
+from kds_cdc_dagster.core.fifo import BODY_BYTES_MAX
 from kds_cdc_dagster.errors import TransientError
+
+RECEIVE_BYTES_MAX = 10 * BODY_BYTES_MAX
+"""A receive that has so much takes no more: as much as SQS can give at once."""
 
 _BUSY_SECONDS = 30.0
 """How long a transaction waits for other processes' ones, which take milliseconds each."""
 
 _CHECKPOINT_PAGES = 10_000
 """Of four kilobytes. A checkpoint waits for the disk: at SQLite's own 1,000 a drain's commits take a quarter longer."""
+
+_CACHE_KILOBYTES = 16_000
+"""The pages of one round's messages: SQLite's own 2,000 make it read and write them twice."""
 
 _SCHEMA = """
 BEGIN IMMEDIATE;
@@ -66,6 +75,13 @@ class Head(NamedTuple):
     body: bytes
     receive_count: int
     """Receives so far."""
+
+    def delivery(self, queue: str) -> Delivery:
+        """Handed out once more, by the queue of this name."""
+        count = self.receive_count + 1
+        receipt = str(Receipt(queue, self.seq, count))
+        number = sequence_number(self.seq)
+        return Delivery(self.body, self.group, number, self.message_id, receipt, count, self.sent_at_ms)
 
 
 class Sent(NamedTuple):
@@ -138,6 +154,8 @@ class QueueFile:
             _use_wal(db)
             db.execute("PRAGMA synchronous = NORMAL")
             db.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
+            db.execute(f"PRAGMA cache_size = -{_CACHE_KILOBYTES}")
+            db.execute("PRAGMA secure_delete = OFF")  # some builds write zeros over what is deleted: pages for nothing
             db.executescript(_SCHEMA.format(name=secrets.token_hex(4)))
             (self._name,) = db.execute("SELECT name FROM queue").fetchone()
             self._open = db
@@ -173,15 +191,18 @@ def has_ready(db: sqlite3.Connection, now: float) -> bool:
 def heads(db: sqlite3.Connection, room: int) -> list[Head]:
     """Up to `room` messages of free groups, oldest head first; each group gives what it has before the next."""
     found: list[Head] = []
+    left_bytes = RECEIVE_BYTES_MAX
     for group in db.execute("SELECT id, name FROM groups WHERE until = 0 ORDER BY head LIMIT ?", (room,)).fetchall():
         rows = db.execute(
             "SELECT seq, m.group_id, ?, message_id, sent_at_ms, body, coalesce(receive_count, 0)"
             " FROM messages m LEFT JOIN flights USING (seq) WHERE m.group_id = ? ORDER BY seq LIMIT ?",
             (group[1], group[0], room - len(found)),
         )
-        found.extend(map(Head._make, rows))
-        if len(found) >= room:
-            break
+        for head in map(Head._make, rows):
+            found.append(head)
+            left_bytes -= len(head.body)
+            if len(found) >= room or left_bytes <= 0:
+                return found
     return found
 
 

@@ -42,7 +42,7 @@ class LocalQueue:
     `close` ends pending and later receives; acknowledging what they brought still works.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  (its limits, each with a default, built in one place)
         self,
         path: Path,
         *,
@@ -50,9 +50,11 @@ class LocalQueue:
         visibility_seconds: float = 60.0,
         dead_letter_after: int = 10,
         in_flight_max: int = IN_FLIGHT_MAX,
+        receive_max: int = MESSAGES_PER_RECEIVE_MAX,
         is_synced: bool = False,
     ) -> None:
         self._rules = QueueRules(visibility_seconds, dead_letter_after, in_flight_max)
+        self._receive_max = receive_max
         self._clock = clock
         self._file = QueueFile(path)
         self._is_synced = is_synced
@@ -80,8 +82,8 @@ class LocalQueue:
         return len(new)
 
     def receive(self, *, max_messages: int, wait_seconds: float) -> list[Delivery]:
-        """Up to ten messages: the group whose head waits longest gives what it has, then the next one."""
-        room = min(max_messages, MESSAGES_PER_RECEIVE_MAX)
+        """Up to `receive_max` messages: the group whose head waits longest gives what it has, then the next one."""
+        room = min(max_messages, self._receive_max)
         return long_poll(
             lambda: self._take(room),
             clock=self._clock,
@@ -100,7 +102,8 @@ class LocalQueue:
             taken = self._living(db, max(0, min(room, free)), now)
             self._hand_over(db, taken, now)
         self._is_idle = not taken
-        return [self._delivery(head) for head in taken]
+        name = self._file.name
+        return [head.delivery(name) for head in taken]
 
     def _living(self, db: sqlite3.Connection, room: int, now: float) -> list[Head]:
         """Messages to hand out; those received too often go to the dead letters on the way."""
@@ -126,12 +129,6 @@ class LocalQueue:
         )
         groups = json_list({head.group_id for head in taken})
         db.execute(f"UPDATE groups SET until = ? WHERE id {IN}", (until, groups))
-
-    def _delivery(self, head: Head) -> Delivery:
-        count = head.receive_count + 1
-        receipt = str(Receipt(self._file.name, head.seq, count))
-        number = sequence_number(head.seq)
-        return Delivery(head.body, head.group, number, head.message_id, receipt, count, head.sent_at_ms)
 
     def acknowledge(self, receipts: Sequence[str]) -> Acknowledgement:
         """Delete; refused once the visibility ended or a later receive took the message over.
@@ -171,7 +168,8 @@ class LocalQueue:
         now, seqs = self._clock.now(), json_list({r.seq for r in ours.values()})
         found = db.execute(f"SELECT seq, group_id, receive_count, until FROM flights WHERE seq {IN}", (seqs,))
         flights = {row[0]: row[1:] for row in found}
-        dead = {row[0] for row in db.execute(f"SELECT seq FROM dead WHERE seq {IN}", (seqs,))}
+        gone = [r.seq for r in ours.values() if r.seq not in flights]
+        dead = {row[0] for row in db.execute(f"SELECT seq FROM dead WHERE seq {IN}", (json_list(gone),)) if gone}
         held: dict[str, tuple[int, int | None]] = {}
         for text, receipt in ours.items():
             group, count, until = flights.get(receipt.seq, (None, receipt.receive_count, now + 1))

@@ -1,19 +1,19 @@
-"""Who we are for the queue's account, and where its service is: credentials, role, region, endpoint, pool.
+"""Who we are for the queue's account, and where its service is: credentials, role, region, endpoint, connections.
 
 boto3 finds all of it (environment, profile, container and instance roles, partitions, overrides, proxies);
-only the requests themselves take the leaner way of `sqs_wire`.
+only the requests themselves take the leaner way of `sqs_http`.
 """
 
 from __future__ import annotations
 
 import re
+import ssl
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-import urllib3
-
+from kds_cdc_dagster.adapters.sqs_http import Connections, Dial
 from kds_cdc_dagster.adapters.sqs_sign import FrozenCredentials, Target
 from kds_cdc_dagster.errors import SettingsError, TransientError
 
@@ -91,7 +91,7 @@ def _assumed_role(role_arn: str, create_client: Any, source: Any) -> Any:
 class Peer:
     """An open way to the service."""
 
-    pool: urllib3.HTTPConnectionPool
+    connections: Connections
     target: Target
     _credentials: Any
 
@@ -119,8 +119,8 @@ def connect(access: SqsAccess, *, connections_max: int) -> Peer:
     url, region = _endpoint(access, session)
     if not (url and region):
         raise SettingsError("the queue's region is not known", hint="KDS_CDC_AWS_REGION")
-    pool = _pool(url, session, connections_max)
-    return Peer(pool, Target(host=urlsplit(url).netloc, region=region), session.get_credentials())
+    connections = Connections(_dial(url, session), idle_max=connections_max)
+    return Peer(connections, Target(host=urlsplit(url).netloc, region=region), session.get_credentials())
 
 
 def _endpoint(access: SqsAccess, session: boto3.Session) -> tuple[str, str | None]:
@@ -136,14 +136,12 @@ def _endpoint(access: SqsAccess, session: boto3.Session) -> tuple[str, str | Non
     return meta.endpoint_url, meta.region_name
 
 
-def _pool(url: str, session: boto3.Session, connections_max: int) -> urllib3.HTTPConnectionPool:
+def _dial(url: str, session: boto3.Session) -> Dial:
     from botocore.httpsession import get_cert_path
     from botocore.utils import get_environ_proxies
 
-    options: dict[str, Any] = {"maxsize": connections_max}
-    if url.startswith("https:"):
-        bundle = session._session.get_config_variable("ca_bundle")  # noqa: SLF001  (boto3 offers no other way)
-        options |= {"cert_reqs": "CERT_REQUIRED", "ca_certs": get_cert_path(bundle or True)}
-        if proxy := get_environ_proxies(url).get("https"):
-            return urllib3.ProxyManager(proxy, **options).connection_from_url(url)
-    return urllib3.PoolManager(**options).connection_from_url(url)
+    if not url.startswith("https:"):
+        return Dial(url)
+    bundle = session._session.get_config_variable("ca_bundle")  # noqa: SLF001  (boto3 offers no other way)
+    proxy = get_environ_proxies(url).get("https", "")
+    return Dial(url, proxy, ssl.create_default_context(cafile=get_cert_path(bundle or True)))

@@ -35,21 +35,25 @@ class Collector(Protocol):
 
 
 class DirectCollector:
-    """Receives in the caller's thread. Does not linger when few messages wait: an empty receive ends it."""
+    """Receives in the caller's thread. Does not linger when few messages wait: an empty receive ends it.
 
-    def __init__(self, inbox: Inbox, clock: Clock, limits: RoundLimits) -> None:
+    `receive_max`: messages asked for at once, where the queue may give more than SQS does.
+    """
+
+    def __init__(self, inbox: Inbox, clock: Clock, limits: RoundLimits, *, receive_max: int = RECEIVE_MAX) -> None:
         self._inbox = inbox
         self._clock = clock
         self._limits = limits
+        self._receive_max = receive_max
 
     def collect(self, wait_seconds: float) -> list[Delivery]:
         """See `Collector`."""
-        deliveries = self._inbox.receive(max_messages=RECEIVE_MAX, wait_seconds=wait_seconds)
+        deliveries = self._inbox.receive(max_messages=self._receive_max, wait_seconds=wait_seconds)
         size = sum(len(delivery.body) for delivery in deliveries)
         deadline = self._clock.now() + self._limits.linger_seconds
         while deliveries and len(deliveries) < self._limits.records_max and size < self._limits.bytes_max:
             try:
-                more = self._inbox.receive(max_messages=RECEIVE_MAX, wait_seconds=0.0)
+                more = self._inbox.receive(max_messages=self._receive_max, wait_seconds=0.0)
             except TransientError:
                 break  # what is here already need not wait for its visibility to end
             deliveries += more

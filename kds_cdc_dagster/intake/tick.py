@@ -49,6 +49,14 @@ class TickReport:
         return f"tick rounds={self.rounds} {counts} sealed=[{sealed}] seconds={self.seconds:.2f}{tail}"
 
 
+@dataclass(frozen=True, slots=True)
+class _Budget:
+    started: float
+    seconds: float
+    backlog_seconds: float
+    """While the queue is deep."""
+
+
 class Ticker:
     """Runs ticks of one intake, one at a time."""
 
@@ -58,14 +66,23 @@ class Ticker:
         self._mutex = threading.Lock()
         self._backlog_seen = (float("-inf"), False)
         """When it was looked at, and whether there was."""
+        self._round_seconds = 0.0
+        """How long this tick's last round took."""
         self.on_report: Callable[[TickReport], None] = lambda _report: None
         """Told of every finished tick."""
 
     def tick(
-        self, *, budget_seconds: float, wait_seconds: float, is_draining: bool = False, again_seconds: float = 0.0
+        self,
+        *,
+        budget_seconds: float,
+        wait_seconds: float,
+        is_draining: bool = False,
+        again_seconds: float = 0.0,
+        backlog_seconds: float = 0.0,
     ) -> TickReport:
         """Work for `budget_seconds`, or, when draining, until the queue gives nothing; then seal what is due.
 
+        `backlog_seconds`: the budget while more messages wait than fill a batch, if that is longer.
         `again_seconds`: where only the end of a tick hands batches on, how long until the next one ends. Then a batch
         that would be due before that is sealed now, and without backlog a sealed one ends the tick: nothing waits.
         """
@@ -74,7 +91,9 @@ class Ticker:
             report.is_overlap = True
             return report
         try:
-            self._run(report, budget_seconds, wait_seconds, is_draining=is_draining, again_seconds=again_seconds)
+            self._round_seconds = 0.0
+            budget = _Budget(self.intake.ports.clock.now(), budget_seconds, backlog_seconds)
+            self._run(report, budget, wait_seconds, is_draining=is_draining, again_seconds=again_seconds)
         finally:
             self._mutex.release()
         self.on_report(report)
@@ -83,17 +102,15 @@ class Ticker:
     def _run(
         self,
         report: TickReport,
-        budget_seconds: float,
+        budget: _Budget,
         wait_seconds: float,
         *,
         is_draining: bool,
         again_seconds: float,
     ) -> None:
-        clock = self.intake.ports.clock
-        started = clock.now()
         try:
             self.intake.ready()
-            while clock.now() - started < budget_seconds and report.given_up < GIVEN_UP_MAX:
+            while self._is_in(budget) and report.given_up < GIVEN_UP_MAX:
                 self._turn(report, wait_seconds)
                 if report.is_drained and is_draining:
                     self._seal(report, CloseReason.DRAIN)
@@ -105,7 +122,12 @@ class Ticker:
             self.intake.write_counts()
         except (TransientError, StateNotReady) as error:
             report.failure = str(error)
-        report.seconds = clock.now() - started
+        report.seconds = self.intake.ports.clock.now() - budget.started
+
+    def _is_in(self, budget: _Budget) -> bool:
+        """Whether a turn may begin. Not one whose round would end late: the daemon's next look would be missed, too."""
+        seconds = self.intake.ports.clock.now() + self._round_seconds - budget.started
+        return seconds < budget.seconds or (seconds < budget.backlog_seconds and self._is_queue_deep())
 
     def _turn(self, report: TickReport, wait_seconds: float) -> None:
         self.intake.tenure.take()  # a worker that cannot write must not receive: messages have few receives
@@ -121,6 +143,8 @@ class Ticker:
             report.sealed.append(manifest)
 
     def _take(self, report: TickReport, deliveries: list[Delivery]) -> None:
+        clock = self.intake.ports.clock
+        started = clock.now()
         try:
             counts = self.intake.round(deliveries)
         except GivenUp as error:
@@ -131,6 +155,7 @@ class Ticker:
                 raise error.__cause__ from None  # the other side is down: the tick ends, the next one looks again
             self.intake.ready()
             return
+        self._round_seconds = clock.now() - started
         report.rounds += 1
         report.failure = ""
         report.counts = names.total(report.counts, counts)

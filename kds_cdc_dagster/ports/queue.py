@@ -35,10 +35,10 @@ class Acknowledgement:
 
 @runtime_checkable
 class Inbox(Protocol):
-    """A FIFO queue, read side: at most ten messages a receive, group locked while one is in flight."""
+    """A FIFO queue, read side: few messages a receive (SQS: ten), group locked while one is in flight."""
 
     def receive(self, *, max_messages: int, wait_seconds: float) -> list[Delivery]:
-        """Up to `max_messages` (≤ 10), in queue order per group; empty after `wait_seconds`.
+        """Up to `max_messages`, of SQS ten at most, in queue order per group; empty after `wait_seconds`.
 
         An empty answer does not prove an empty queue. Raises TransientError.
         """

@@ -19,7 +19,6 @@ AWS: dict[str, Any] = {
     "receivers": 8,
     "wait_seconds": 20.0,
     "linger_seconds": 0.25,
-    "segment_bytes_max": 4 << 20,
     "batch_age_seconds": 60.0,
     "batch_bytes_max": 256 << 20,
     "tick_seconds": 19.0,
@@ -83,7 +82,7 @@ class Settings(BaseSettings):
 
     linger_seconds: float = Field(0.1, ge=0, le=5)
     """How long a busy round waits for more messages."""
-    segment_bytes_max: int = Field(1 << 20, ge=1024)
+    segment_bytes_max: int = Field(4 << 20, ge=1024)
     """A round is written when its bodies reach this."""
     segment_records_max: int = Field(10_000, ge=1)
     """A round is written when it has so many deliveries."""
@@ -108,6 +107,8 @@ class Settings(BaseSettings):
 
     tick_seconds: float = Field(9.0, gt=0, le=45)
     """Budget of one sensor tick: a little less than a multiple of the daemon's 5 s. Must be below the visibility."""
+    tick_backlog_seconds: float = Field(16.5, gt=0, le=45)
+    """Its budget while more messages wait than fill a batch, if longer: 20 s less what handing on takes the daemon."""
     intake_sensors: int = Field(1, ge=1, le=32)
     """Sensors `intake_1` … `intake_n`, each a worker of its own."""
     run_requests_max: int = Field(10, ge=1, le=100)
@@ -132,6 +133,8 @@ class Settings(BaseSettings):
 
     local_dead_letter_after: int = Field(10, ge=2)
     """Receives after which the local queue moves a message to its dead letters."""
+    local_receive_max: int = Field(100, ge=1, le=1000)
+    """Messages the local queue gives at once; SQS gives ten."""
 
     sqs_queue_url: str = ""
     """URL of the FIFO queue, of any account."""

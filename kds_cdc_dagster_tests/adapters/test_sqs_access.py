@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import ssl
 import uuid
 import warnings
 from collections import Counter
@@ -94,7 +95,11 @@ def test_a_real_address_leads_to_the_regions_endpoint_without_opening_anything(a
     """Endpoint and signing region come from the queue's address; looking them up needs no network."""
     peer = connect(SqsAccess("https://sqs.cn-north-1.amazonaws.com.cn/222222222222/kds.fifo"), connections_max=3)
     assert peer.target == Target("sqs.cn-north-1.amazonaws.com.cn", "cn-north-1")
-    assert (peer.pool.scheme, peer.pool.num_connections) == ("https", 0)
+    dial = peer.connections._dial
+    assert dial.url == "https://sqs.cn-north-1.amazonaws.com.cn"
+    assert dial.trust is not None
+    assert dial.trust.verify_mode is ssl.CERT_REQUIRED
+    assert dial.trust.check_hostname
 
 
 def test_missing_credentials_are_a_settings_error(aws: AwsServer, monkeypatch: pytest.MonkeyPatch) -> None:

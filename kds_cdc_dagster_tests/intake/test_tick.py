@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 import pytest
 
 from kds_cdc_dagster.core.batch import CloseReason
+from kds_cdc_dagster.core.change import Delivery
+from kds_cdc_dagster.intake.collect import DirectCollector, RoundLimits
 from kds_cdc_dagster.intake.tick import BACKLOG_BATCHES, Ticker, TickReport
 from kds_cdc_dagster.journal import keys, outbox
 from kds_cdc_dagster.journal.keys import SegmentId
+from kds_cdc_dagster_tests.contracts.clocks import ManualClock
 from kds_cdc_dagster_tests.intake.given import Given
 
 BUDGET_SECONDS, AGAIN_SECONDS, AGE_SECONDS = 9.0, 14.0, 20.0
@@ -74,3 +79,71 @@ def test_a_deep_queue_makes_bigger_batches(given: Given) -> None:
     worker = given.worker("w")
     sealed = [*_tick(worker).sealed, *_tick(worker).sealed]
     assert [m.accepted for m in sealed] == [10 * BATCH, 5]
+
+
+# --- how long a tick takes ------------------------------------------------------------------------
+
+BACKLOG_SECONDS, ROUND_SECONDS = 17.0, 2.0
+
+
+def _slow_rounds(ticker: Ticker, clock: ManualClock) -> None:
+    """Every round brings ten messages and takes two seconds."""
+    take = ticker.intake.round
+
+    def round_(deliveries: Sequence[Delivery]) -> dict[str, int]:
+        clock.sleep(ROUND_SECONDS)
+        return take(deliveries)
+
+    ticker.intake.round = round_  # type: ignore[method-assign]
+    ticker._collector = DirectCollector(ticker.intake.ports.inbox, clock, RoundLimits(10, 1 << 30, 0.0))
+
+
+def _long_tick(ticker: Ticker) -> TickReport:
+    return ticker.tick(
+        budget_seconds=BUDGET_SECONDS,
+        wait_seconds=1.0,
+        again_seconds=AGAIN_SECONDS,
+        backlog_seconds=BACKLOG_SECONDS,
+    )
+
+
+def test_a_deep_queue_lengthens_the_tick(given: Given) -> None:
+    """The pause between two ticks is paid less often: eight rounds of two seconds instead of four."""
+    given.send(*range(1, 200))
+    worker = given.worker("w")
+    _slow_rounds(worker, given.clock)
+    report = _long_tick(worker)
+    assert (report.rounds, report.seconds) == (8, 8 * ROUND_SECONDS)
+
+
+def test_a_tick_is_no_longer_than_ever_once_the_queue_is_no_longer_deep(given: Given) -> None:
+    """Fewer messages than fill a batch are left after four rounds: the next tick takes them."""
+    given.send(*range(1, 4 * 10 + BATCH))
+    worker = given.worker("w")
+    _slow_rounds(worker, given.clock)
+    report = _long_tick(worker)
+    assert (report.rounds, report.seconds) == (4, 4 * ROUND_SECONDS)
+
+
+def test_a_load_that_is_behind_does_not_lengthen_the_tick(given: Given) -> None:
+    """What waits for its run is not taken in any faster."""
+    _load_is_behind(given)
+    assert BUDGET_SECONDS <= _long_tick(given.worker("w")).seconds < BUDGET_SECONDS + 1.0
+
+
+def test_no_round_begins_that_would_end_after_the_budget(given: Given) -> None:
+    """The daemon looks every five seconds: a tick that ends a little late is followed by a long pause."""
+    given.send(*range(1, 200))
+    worker = given.worker("w")
+    _slow_rounds(worker, given.clock)
+    report = _tick(worker)
+    assert (report.rounds, report.seconds) == (4, 4 * ROUND_SECONDS)
+
+
+def test_a_round_longer_than_the_budget_is_begun_all_the_same(given: Given) -> None:
+    """Every tick makes progress, however slow the last one's rounds were."""
+    given.send(*range(1, 40))
+    worker = given.worker("w")
+    _slow_rounds(worker, given.clock)
+    for _ in range(2):
+        assert worker.tick(budget_seconds=1.0, wait_seconds=1.0).rounds == 1
