@@ -29,7 +29,7 @@ STREAMS, EACH, BATCH = 500, 10, 10_000
 ROUND = RoundLimits(STREAMS * EACH, 8 << 20, 0.25)
 """By count, so that two rounds are a batch, neither more nor less."""
 POLL_SECONDS = 0.02
-DUCKDB_MEGABYTES = 80
+DUCKDB_MEGABYTES = 160
 """Of the load's process."""
 MESSAGES = "messages"
 
