@@ -175,7 +175,7 @@ class DuckdbWarehouse:
             "TimeZone": "UTC",
             "preserve_insertion_order": False,
             # A checkpoint rewrites the last row group of every table: not once or twice in each batch.
-            "checkpoint_threshold": "48MB",
+            "checkpoint_threshold": "96MB",
             # No network: everything this package needs is built in.
             "autoinstall_known_extensions": False,
         }

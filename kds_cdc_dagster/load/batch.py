@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 import pyarrow as pa
@@ -28,8 +27,8 @@ DICTIONARIES = (
 )
 """Columns whose few texts are kept once, as Arrow dictionaries: half the time to read, to move and to write them."""
 
-_BATCHES_KEPT = 1
-"""A run reads one batch for each of its entities in turn."""
+_kept: dict[tuple[ObjectStore, str, int, int], pa.Table] = {}
+"""Rows of the last batch that was read: a run asks for one batch for each of its entities in turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +59,7 @@ def plain(rows: pa.Table) -> pa.Table:
 
 def read_batch(store: ObjectStore, manifest: Manifest) -> Batch:
     """Read the batch's segments. Raises InvariantBroken if they are not what was sealed, ObjectMissing."""
-    rows = _rows(store, manifest.claim, manifest.first_slot, manifest.last_slot)  # type: ignore[arg-type]
+    rows = _rows(store, manifest)
     accepted = pc.sum(pc.equal(rows["outcome"], Outcome.ACCEPTED.value)).as_py() or 0
     if accepted != manifest.accepted:
         raise InvariantBroken(
@@ -72,12 +71,17 @@ def read_batch(store: ObjectStore, manifest: Manifest) -> Batch:
     return Batch(manifest, rows)
 
 
-@lru_cache(maxsize=_BATCHES_KEPT)
-def _rows(store: ObjectStore, claim: str, first_slot: int, last_slot: int) -> pa.Table:
-    """Immutable objects: the cache cannot go stale."""
-    tables = [_placed(store, SegmentId(claim, slot)) for slot in range(first_slot, last_slot + 1)]
-    # Rows are taken for each entity in turn: from one chunk in half the time.
-    return pa.concat_tables(tables).unify_dictionaries().combine_chunks()
+def _rows(store: ObjectStore, manifest: Manifest) -> pa.Table:
+    """Immutable objects: what is kept cannot go stale. It goes before other rows come: memory holds one batch."""
+    key = (store, manifest.claim, manifest.first_slot, manifest.last_slot)
+    found = _kept.get(key)
+    if found is None:
+        _kept.clear()
+        slots = range(manifest.first_slot, manifest.last_slot + 1)
+        tables = [_placed(store, SegmentId(manifest.claim, slot)) for slot in slots]
+        # Rows are taken for each entity in turn: from one chunk in half the time.
+        found = _kept[key] = pa.concat_tables(tables).unify_dictionaries().combine_chunks()
+    return found
 
 
 def _placed(store: ObjectStore, id_: SegmentId) -> pa.Table:
