@@ -26,6 +26,8 @@ LINGER_SECONDS = 1.0
 ROW_GROUP_ROWS = 61_440
 """Half of DuckDB's own size. A checkpoint writes a table's last row group anew, and a merge reads all of it to find a
 few keys: with the usual size a load took a quarter longer by the time that tables had filled their first one."""
+_NAME = "kds_warehouse"
+"""Of the file while it is open; nothing in it is stored under this name."""
 _POLL_SECONDS = 0.01
 _WATCH_SECONDS = 0.05
 """How often an idle holder looks whether somebody waits."""
@@ -101,10 +103,9 @@ class DuckdbFile:
         """Only who attaches a file may name the size of its row groups."""
         connection = duckdb.connect(config=self._config)
         try:
-            connection.execute(f"ATTACH {_quoted(str(self._path))} (ROW_GROUP_SIZE {ROW_GROUP_ROWS})")
-            found = connection.execute("SELECT database_name FROM duckdb_databases() WHERE path IS NOT NULL")
-            ((name,),) = found.fetchall()
-            connection.execute(f"USE {_quoted(name)}")
+            path = str(self._path).replace("'", "''")
+            connection.execute(f"ATTACH '{path}' AS {_NAME} (ROW_GROUP_SIZE {ROW_GROUP_ROWS})")
+            connection.execute(f"USE {_NAME}")
         except BaseException:
             connection.close()
             raise
@@ -159,11 +160,6 @@ def _acquire(gate: IO[str], until: float, lock: str) -> None:
             time.sleep(_POLL_SECONDS)
         else:
             return
-
-
-def _quoted(text: str) -> str:
-    """As a string, which DuckDB also takes for a name."""
-    return "'" + text.replace("'", "''") + "'"
 
 
 def first_line(error: Exception) -> str:

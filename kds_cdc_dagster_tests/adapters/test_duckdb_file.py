@@ -94,3 +94,22 @@ def test_a_process_that_ends_does_not_wait(path: Path) -> None:
     assert subprocess.run([sys.executable, "-c", code, str(path)], check=False).returncode == 0
     with duckdb.connect(str(path)) as connection:
         assert connection.execute("SELECT n FROM t").fetchall() == [(7,)]
+
+
+@pytest.mark.parametrize("name", ["warehouse.duckdb", "a b's.v2.duckdb", "memory.duckdb"])
+def test_a_file_of_any_name_and_row_group_size_is_read_and_filled(tmp_path: Path, name: str) -> None:
+    """Tables that a plain connection made go on with smaller row groups, and a plain connection reads all of it."""
+    path, rows = tmp_path / name, duckdb_file.ROW_GROUP_ROWS
+    with duckdb.connect(str(path)) as plain:
+        plain.execute(f"CREATE TABLE t AS SELECT n FROM range({2 * rows}) r(n)")
+    file = DuckdbFile(path, CONFIG, wait_seconds=5.0)
+    with file.opened("a") as ours:
+        ours.execute(f"INSERT INTO t SELECT n FROM range({2 * rows}, {4 * rows}) r(n)")
+        ours.execute("DELETE FROM t WHERE n % 2 = 0")
+        ours.execute("CREATE SCHEMA s")
+        ours.execute("CREATE VIEW s.v AS SELECT * FROM main.t")
+    file.close()
+    with duckdb.connect(str(path)) as plain:
+        assert plain.execute("SELECT COUNT(*), SUM(n) FROM s.v").fetchall() == [(2 * rows, 4 * rows**2)]
+        groups = "SELECT row_group_id, MAX(start + count) FROM pragma_storage_info('t') GROUP BY ALL"
+        assert max(size for group, size in plain.execute(groups).fetchall() if group > 0) <= rows
