@@ -91,7 +91,7 @@ class Settings(BaseSettings):
     """A batch is closed at so many records …"""
     batch_records_backlog_max: int = Field(100_000, ge=1, le=1_000_000)
     """The record limit grows up to this under backlog, so that fewer, bigger runs drain it."""
-    batch_age_seconds: float = Field(10.0, gt=0, le=900)
+    batch_age_seconds: float = Field(8.0, gt=0, le=900)
     """… or this long after its first record was received …"""
     batch_bytes_max: int = Field(64 << 20, ge=1024)
     """… or at this size."""

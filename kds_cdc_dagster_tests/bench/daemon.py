@@ -23,6 +23,7 @@ import pytest
 from kds_cdc_dagster.defs import names
 from kds_cdc_dagster.intake import offers
 from kds_cdc_dagster.journal import outbox
+from kds_cdc_dagster.settings import Settings
 from kds_cdc_dagster_tests.bench.measure import Figure, percentile
 from kds_cdc_dagster_tests.defs.deployment import Deployment
 from kds_cdc_dagster_tests.defs.site import Site
@@ -107,7 +108,8 @@ def _steady(load: Load, *, p95_seconds: float) -> Iterator[Figure]:
 def opened_site() -> Iterator[Site]:
     """An embedded pipeline with the default settings, in a folder of its own; sensors on."""
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        site = Site(Path(folder), patch, intake="on", batch_age_seconds=10.0)
+        age_seconds = Settings.model_fields["batch_age_seconds"].default
+        site = Site(Path(folder), patch, intake="on", batch_age_seconds=age_seconds)
         yield site
         site.parts.close()
 
