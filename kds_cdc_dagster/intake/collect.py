@@ -48,12 +48,12 @@ class DirectCollector:
 
     def collect(self, wait_seconds: float) -> list[Delivery]:
         """See `Collector`."""
-        deliveries = self._inbox.receive(max_messages=self._receive_max, wait_seconds=wait_seconds)
+        deliveries = self._inbox.receive(max_messages=self._room(0), wait_seconds=wait_seconds)
         size = sum(len(delivery.body) for delivery in deliveries)
         deadline = self._clock.now() + self._limits.linger_seconds
         while deliveries and len(deliveries) < self._limits.records_max and size < self._limits.bytes_max:
             try:
-                more = self._inbox.receive(max_messages=self._receive_max, wait_seconds=0.0)
+                more = self._inbox.receive(max_messages=self._room(len(deliveries)), wait_seconds=0.0)
             except TransientError:
                 break  # what is here already need not wait for its visibility to end
             deliveries += more
@@ -61,6 +61,10 @@ class DirectCollector:
             if not more or self._clock.now() >= deadline:
                 break
         return deliveries
+
+    def _room(self, received: int) -> int:
+        """Messages to ask for: no more than the round takes."""
+        return min(self._receive_max, self._limits.records_max - received)
 
     def close(self) -> None:
         """Nothing is held back."""

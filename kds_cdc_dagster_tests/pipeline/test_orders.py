@@ -20,7 +20,7 @@ MODES = (
     Mode(connector="mysql", times="adaptive_time_microseconds", has_gtid=True),
 )
 SMALL = {"batch_records_max": 30, "batch_records_backlog_max": 30, "segment_records_max": 15}
-"""Several segments a batch and several batches; the local queue hands out ten messages at once."""
+"""Several segments a batch and several batches."""
 each_mode = pytest.mark.parametrize("mode", MODES, ids=str)
 
 
