@@ -138,7 +138,7 @@ class Pipeline:
             wait_seconds=min(s.wait_seconds, DRAIN_POLL_SECONDS) if self.is_draining else s.wait_seconds,
             records_max=max(100, s.receivers * 20),  # what is buffered locks its groups
             bytes_max=s.segment_bytes_max,
-            age_max_seconds=max(1.0, s.visibility_seconds - s.safety_seconds - s.tick_seconds),
+            age_max_seconds=max(1.0, s.visibility_seconds - s.safety_seconds - s.longest_tick_seconds),
         )
         return ReceivePump(self.inbox, limits, policy)
 

@@ -65,6 +65,13 @@ def test_a_power_cut_takes_nothing_by_default(
     parts.close()
 
 
+@pytest.mark.parametrize(("visibility", "longest"), [("60", 16.5), ("20", 11.0), ("12", 9.0)])
+def test_a_tick_under_backlog_ends_before_the_visibility_does(visibility: str, longest: float, tmp_path: Path) -> None:
+    """Nine seconds of safety are left of it, unless a usual tick leaves less."""
+    found = read(home=str(tmp_path), visibility_seconds=visibility, safety_seconds="9", tick_seconds="9")
+    assert found.longest_tick_seconds == longest
+
+
 def test_the_local_queue_gives_and_is_asked_for_as_many_as_the_setting_says(tmp_path: Path) -> None:
     """One setting for both sides: twelve a receive, so that a round of thirty takes three."""
     parts = Pipeline(read(home=str(tmp_path), local_receive_max="12"))

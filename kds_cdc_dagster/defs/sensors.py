@@ -63,7 +63,7 @@ def _tick(parts: Pipeline, name: str) -> TickReport:
             wait_seconds=wait,
             is_draining=parts.is_draining,
             again_seconds=0.0 if parts.is_driven else INTERVAL_SECONDS + settings.tick_seconds,
-            backlog_seconds=settings.tick_backlog_seconds,
+            backlog_seconds=settings.longest_tick_seconds,
         )
     except KdsCdcError as error:
         return TickReport(failure=f"{type(error).__name__}: {error}")

@@ -24,11 +24,12 @@ def settings(parts: Pipeline) -> Iterator[Finding]:
     note, s = Notes("settings"), parts.settings
     chosen = f"queue {s.queue}, state {s.state}, store {s.store}, warehouse {s.warehouse}"
     yield note.ok(f"profile {s.profile}, pipeline {s.pipeline}: {chosen}")
-    spare_seconds = s.visibility_seconds - s.safety_seconds - s.tick_seconds
+    spare_seconds = s.visibility_seconds - s.safety_seconds - s.longest_tick_seconds
     if s.queue != "local" and spare_seconds < BUFFER_SECONDS_MIN:
         yield note.warn(
             f"a received message may wait {max(spare_seconds, 1.0):.0f} s for its round, then it is given back",
-            "raise KDS_CDC_VISIBILITY_SECONDS above KDS_CDC_TICK_SECONDS + KDS_CDC_SAFETY_SECONDS + 5",
+            "raise KDS_CDC_VISIBILITY_SECONDS above KDS_CDC_TICK_SECONDS (and KDS_CDC_TICK_BACKLOG_SECONDS) "
+            "+ KDS_CDC_SAFETY_SECONDS + 5",
         )
     oldest_days = s.queue_retention_days + s.dead_letter_retention_days
     if s.journal_days < oldest_days + MARGIN_DAYS:

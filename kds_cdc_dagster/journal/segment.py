@@ -12,10 +12,9 @@ from dataclasses import dataclass, field
 
 import msgspec
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from kds_cdc_dagster.errors import InvariantBroken
-from kds_cdc_dagster.journal import keys
+from kds_cdc_dagster.journal import keys, parquet
 from kds_cdc_dagster.journal.keys import SegmentId
 from kds_cdc_dagster.ports import ObjectStore
 
@@ -74,11 +73,7 @@ def encode(columns: Mapping[str, Sequence[object]], counts: Mapping[str, int]) -
     """Bytes of a segment: deterministic for the same input, so that a retried put can be recognised."""
     table = pa.table([_array(columns[f.name], f.type) for f in SCHEMA], schema=SCHEMA)
     table = table.replace_schema_metadata({_COUNTS: msgspec.json.encode(dict(counts), order="deterministic")})
-    sink = pa.BufferOutputStream()
-    pq.write_table(
-        table, sink, compression="zstd", compression_level=1, use_dictionary=_DICTIONARY, write_statistics=False
-    )
-    return bytes(sink.getvalue())
+    return parquet.written(table, _REPEATING)
 
 
 def _array(values: Sequence[object], kind: pa.DataType) -> pa.Array:
@@ -88,7 +83,7 @@ def _array(values: Sequence[object], kind: pa.DataType) -> pa.Array:
     return pa.array(values, kind)
 
 
-_UNIQUE = {
+UNIQUE = {
     "body",
     "identity",
     "content_hash",
@@ -99,16 +94,15 @@ _UNIQUE = {
     "row_position",
     "stream_order",
 }
-_DICTIONARY = [name for name in SCHEMA.names if name not in _UNIQUE]
-"""Others say nearly always something new: a dictionary of them is made and thrown away."""
+"""Columns that say nearly always something new: a dictionary of them would be made and thrown away."""
+_REPEATING = [name for name in SCHEMA.names if name not in UNIQUE]
 
 
 def decode(id_: SegmentId, body: bytes, *, dictionaries: Sequence[str] = ()) -> Segment | None:
     """The segment, or None if the object is an END. `dictionaries`: columns to read as Arrow dictionaries."""
     if body == END:
         return None
-    # One thread: `pq.read_table` takes half as long again, most of it to start its threads.
-    table = pq.ParquetFile(pa.BufferReader(body), read_dictionary=list(dictionaries)).read(use_threads=False)
+    table = parquet.read(body, dictionaries)
     if table.schema.names != SCHEMA.names:
         raise InvariantBroken("a segment has other columns than this version writes", segment=id_)
     metadata = table.schema.metadata or {}

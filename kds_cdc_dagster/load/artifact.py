@@ -11,9 +11,9 @@ from contextlib import suppress
 from hashlib import sha256
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from kds_cdc_dagster.errors import ObjectExists
+from kds_cdc_dagster.journal import parquet
 from kds_cdc_dagster.load.layout import Columns
 from kds_cdc_dagster.ports import LoadArtifact, ObjectStore
 
@@ -23,22 +23,13 @@ _REPEATING = ["_source", "_relation", "_op", "_company", "_tenant", "_missing", 
 def put_artifact(store: ObjectStore, prefix: str, rows: pa.Table, columns: Columns) -> LoadArtifact:
     """Write `rows` (every column of `columns`, in its order) under `prefix`, named by its own checksum."""
     landing = pa.table([_landing(rows[name]) for name, _ in columns], names=[name for name, _ in columns])
-    body = _encoded(landing)
+    body = parquet.written(landing, _REPEATING)
     checksum = sha256(body).hexdigest()
     key = f"{prefix}{checksum}.parquet"
     # Content-addressed: an object of that name is this very object.
     with suppress(ObjectExists):
         store.create(key, body)
     return LoadArtifact(key, f"{prefix}{checksum}.manifest", checksum, rows.num_rows, len(body), landing)
-
-
-def _encoded(rows: pa.Table) -> bytes:
-    """As Parquet. No statistics: nobody asks. Dictionaries where values repeat for sure: elsewhere zstd finds them."""
-    sink = pa.BufferOutputStream()
-    pq.write_table(
-        rows, sink, compression="zstd", compression_level=1, use_dictionary=_REPEATING, write_statistics=False
-    )
-    return bytes(sink.getvalue())
 
 
 def _landing(column: pa.ChunkedArray) -> pa.ChunkedArray:

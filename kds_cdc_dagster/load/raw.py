@@ -8,18 +8,13 @@ from hashlib import sha256
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from kds_cdc_dagster.errors import InvariantBroken, ObjectExists
-from kds_cdc_dagster.journal import keys
+from kds_cdc_dagster.journal import keys, parquet, segment
 from kds_cdc_dagster.load.batch import DICTIONARIES, SCHEMA, Batch, plain
 from kds_cdc_dagster.ports import ObjectStore
 
-_UNIQUE = {
-    *("body", "identity", "content_hash", "sequence_number", "message_id", "primary_key", "segment_row"),
-    *("row_order", "row_position", "stream_order"),
-}
-_REPEATING = [name for name in SCHEMA.names if name not in _UNIQUE]
+_REPEATING = [name for name in SCHEMA.names if name not in segment.UNIQUE | {"segment_row"}]
 _SORTED_BY = ["company", "tenant", "stream", "row_order", "sequence_number"]
 _SAME_BY = ["identity", "content_hash"]
 
@@ -89,7 +84,7 @@ def read_raw(store: ObjectStore, entity: str, batch: str) -> tuple[RawArtifact, 
     if sha256(body).hexdigest() != artifact.sha256:
         raise InvariantBroken("a raw artifact is not what was written", key=artifact.key, hint="restore this object")
     rows = _just_written.pop(artifact.sha256, None)
-    return artifact, _decoded(body) if rows is None else rows
+    return artifact, parquet.read(body, DICTIONARIES) if rows is None else rows
 
 
 def _keep(checksum: str, rows: pa.Table) -> None:
@@ -100,33 +95,16 @@ def _keep(checksum: str, rows: pa.Table) -> None:
 
 
 def _put(store: ObjectStore, key: str, rows: pa.Table) -> bytes:
-    """The object's bytes: ours, or those of an earlier attempt, which another library may have encoded."""
-    body = _encoded(rows)
+    """The object's bytes: ours, or those of an earlier attempt, which another version may have encoded."""
+    body = parquet.written(rows, _REPEATING, has_arrow_schema=False)
     try:
         store.create(key, body)
     except ObjectExists:
         stored = store.get(key)
-        if stored != body and not _decoded(stored).equals(rows):
+        if stored != body and not parquet.read(stored).cast(SCHEMA).equals(plain(rows)):
             raise InvariantBroken("a raw artifact exists with other rows", key=key) from None
         return stored
     return body
-
-
-def _encoded(rows: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
-    pq.write_table(
-        *(rows, sink),
-        compression="zstd",
-        compression_level=1,
-        use_dictionary=_REPEATING,
-        write_statistics=False,
-        store_schema=False,  # whoever reads it gets texts, not our dictionaries
-    )
-    return bytes(sink.getvalue())
-
-
-def _decoded(body: bytes) -> pa.Table:
-    return pq.ParquetFile(pa.BufferReader(body), read_dictionary=list(DICTIONARIES)).read(use_threads=False)
 
 
 def _ordered(rows: pa.Table, places: pa.Array) -> pa.Array:

@@ -22,6 +22,9 @@ from kds_cdc_dagster.processes import without_collection
 
 __all__ = ["Typed", "typed", "typed_schema"]
 
+PORTION = 10_000
+"""Records typed at once: memory never holds the values of more."""
+
 
 def _no_limit(_: str) -> None:
     return None
@@ -40,10 +43,6 @@ def typed(records: pa.Table, entity: Entity, catalogue: Catalogue, *, bytes_max:
         for first in range(0, records.num_rows, PORTION)
     ]
     return Typed(pa.concat_tables([typed_schema(entity).empty_table(), *tables]), found.refused, found.drift)
-
-
-PORTION = 10_000
-"""Records typed at once: memory never holds the values of more."""
 
 
 class _Parts:

@@ -221,6 +221,11 @@ class Settings(BaseSettings):
         return [PREFIX + name.upper() for name, is_needed in needed.items() if is_needed and not given[name]]
 
     @property
+    def longest_tick_seconds(self) -> float:
+        """Budget of a tick under backlog, cut where the visibility leaves less: what is received must stay ours."""
+        return max(self.tick_seconds, min(self.tick_backlog_seconds, self.visibility_seconds - self.safety_seconds))
+
+    @property
     def dagster_home(self) -> Path:
         """Where the embedded profile keeps Dagster's own files."""
         return self.home / "dagster"

@@ -24,7 +24,6 @@ from kds_cdc_dagster_tests.bench.workload import Workload
 from kds_cdc_dagster_tests.servers import valkey
 
 STREAMS, EACH, BATCH = 500, 10, 10_000
-"""A batch is sealed by the round that fills it; rounds end at 4 MiB, so a batch has some 13,500 changes."""
 ROUND = RoundLimits(STREAMS * EACH, 8 << 20, 0.25)
 """By count, so that two rounds are a batch, neither more nor less."""
 POLL_SECONDS = 0.02

@@ -13,7 +13,6 @@ from kds_cdc_dagster.intake.collect import DirectCollector, RoundLimits
 from kds_cdc_dagster.intake.tick import BACKLOG_BATCHES, Ticker, TickReport
 from kds_cdc_dagster.journal import keys, outbox
 from kds_cdc_dagster.journal.keys import SegmentId
-from kds_cdc_dagster_tests.contracts.clocks import ManualClock
 from kds_cdc_dagster_tests.intake.given import Given
 
 BUDGET_SECONDS, AGAIN_SECONDS, AGE_SECONDS = 9.0, 14.0, 20.0
@@ -86,8 +85,10 @@ def test_a_deep_queue_makes_bigger_batches(given: Given) -> None:
 BACKLOG_SECONDS, ROUND_SECONDS = 17.0, 2.0
 
 
-def _slow_rounds(ticker: Ticker, clock: ManualClock) -> None:
-    """Every round brings ten messages and takes two seconds."""
+def _slow_worker(given: Given, messages: int) -> Ticker:
+    """A worker before so many messages, of whose rounds each brings ten and takes two seconds."""
+    given.send(*range(1, messages + 1))
+    ticker, clock = given.worker("w"), given.clock
     take = ticker.intake.round
 
     def round_(deliveries: Sequence[Delivery]) -> dict[str, int]:
@@ -96,6 +97,7 @@ def _slow_rounds(ticker: Ticker, clock: ManualClock) -> None:
 
     ticker.intake.round = round_  # type: ignore[method-assign]
     ticker._collector = DirectCollector(ticker.intake.ports.inbox, clock, RoundLimits(10, 1 << 30, 0.0))
+    return ticker
 
 
 def _long_tick(ticker: Ticker) -> TickReport:
@@ -109,19 +111,13 @@ def _long_tick(ticker: Ticker) -> TickReport:
 
 def test_a_deep_queue_lengthens_the_tick(given: Given) -> None:
     """The pause between two ticks is paid less often: eight rounds of two seconds instead of four."""
-    given.send(*range(1, 200))
-    worker = given.worker("w")
-    _slow_rounds(worker, given.clock)
-    report = _long_tick(worker)
+    report = _long_tick(_slow_worker(given, 199))
     assert (report.rounds, report.seconds) == (8, 8 * ROUND_SECONDS)
 
 
 def test_a_tick_is_no_longer_than_ever_once_the_queue_is_no_longer_deep(given: Given) -> None:
     """Fewer messages than fill a batch are left after four rounds: the next tick takes them."""
-    given.send(*range(1, 4 * 10 + BATCH))
-    worker = given.worker("w")
-    _slow_rounds(worker, given.clock)
-    report = _long_tick(worker)
+    report = _long_tick(_slow_worker(given, 4 * 10 + BATCH - 1))
     assert (report.rounds, report.seconds) == (4, 4 * ROUND_SECONDS)
 
 
@@ -133,17 +129,12 @@ def test_a_load_that_is_behind_does_not_lengthen_the_tick(given: Given) -> None:
 
 def test_no_round_begins_that_would_end_after_the_budget(given: Given) -> None:
     """The daemon looks every five seconds: a tick that ends a little late is followed by a long pause."""
-    given.send(*range(1, 200))
-    worker = given.worker("w")
-    _slow_rounds(worker, given.clock)
-    report = _tick(worker)
+    report = _tick(_slow_worker(given, 199))
     assert (report.rounds, report.seconds) == (4, 4 * ROUND_SECONDS)
 
 
 def test_a_round_longer_than_the_budget_is_begun_all_the_same(given: Given) -> None:
     """Every tick makes progress, however slow the last one's rounds were."""
-    given.send(*range(1, 40))
-    worker = given.worker("w")
-    _slow_rounds(worker, given.clock)
+    worker = _slow_worker(given, 39)
     for _ in range(2):
         assert worker.tick(budget_seconds=1.0, wait_seconds=1.0).rounds == 1

@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from kds_cdc_dagster.adapters.object_store import open_memory
 from kds_cdc_dagster.errors import InvariantBroken
 from kds_cdc_dagster.journal import keys, segment
 from kds_cdc_dagster.journal.keys import SegmentId
-from kds_cdc_dagster.load.batch import read_batch
+from kds_cdc_dagster.load.batch import SCHEMA, read_batch
 from kds_cdc_dagster.load.raw import RawSlice, read_raw, write_raw
 from kds_cdc_dagster.ports import ObjectStore
 from kds_cdc_dagster_tests.load.journaled import record, sealed
@@ -95,6 +97,21 @@ def test_s19_written_once(store: ObjectStore) -> None:
     assert write_raw(store, "dish", batch) == first
     store.delete([keys.raw_sidecar("dish", batch.manifest.batch)])
     assert write_raw(store, "dish", batch) == first
+
+
+def test_s19_an_artifact_that_another_version_wrote_is_the_same(store: ObjectStore) -> None:
+    """Given an artifact with the same rows in other bytes, writing again keeps it, and it can be read."""
+    rows = [record(1, stream="b", entity="menu"), record(2, stream="b"), record(3, stream="a")]
+    batch = read_batch(store, sealed(store, rows))
+    first = write_raw(store, "dish", batch)
+    sink = pa.BufferOutputStream()
+    pq.write_table(pq.read_table(pa.BufferReader(store.get(first.key))).cast(SCHEMA), sink, compression="none")
+    store.delete([keys.raw_sidecar("dish", batch.manifest.batch)])
+    store.overwrite(first.key, sink.getvalue().to_pybytes())
+    again = write_raw(store, "dish", batch)
+    assert (again.rows, again.slices) == (first.rows, first.slices)
+    assert again.sha256 != first.sha256
+    assert read_raw(store, "dish", batch.manifest.batch)[1]["sequence_number"].to_pylist() == ["3", "2"]
 
 
 def test_other_rows_are_refused(store: ObjectStore) -> None:
